@@ -1,0 +1,3 @@
+cdef size_t scratch_bytes(Py_ssize_t n) noexcept nogil
+cdef double decode(const double* scores, Py_ssize_t stride, Py_ssize_t n, bint single_root,
+                   int* heads, void* scratch) noexcept nogil

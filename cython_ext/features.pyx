@@ -1,0 +1,741 @@
+"""Hashed first-order features: scoring arcs and turning arc weights into a gradient.
+
+A feature is a row of SLOTS = 16 weights, one cache line of float32, found by hashing.  An arc uses
+three of them: the feature alone, the feature with "the arc points right", and the feature with
+direction and distance bin.  So one memory access serves three conjunctions.
+
+A template is a head expression, a modifier expression and a kind; its rows for the arc h -> m are
+
+    row = (H[h, template] + M[m, template] + x) >> shift      for x in extras(kind)
+
+in 32-bit arithmetic.  H and M hold the hashes of the template's expressions at each token, computed
+once per sentence, so that the rows of an arc are one vectorised addition of two arrays.
+extras(PLAIN) is {0}; for the other kinds it is a set of hashes that depends on the arc:
+
+    DISTANCE   {|h - m|, capped}                 NEAREST   {how often h's and m's tags stand between}
+    BETWEEN    {tag of each word between}        SPAN      {the set of these tags, as one value}
+    MORPH      {(feature of h, feature of m)}    HEAD_MORPH, MODIFIER_MORPH   {feature of h}, {of m}
+
+Templates that look at one end only are summed once per token over all 16 slots.
+Cost of scoring: O(arcs * (templates + distinct tags between)) row reads.
+"""
+from libc.math cimport fabs
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+import numpy as np
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+      #define ARC_PREFETCH(p) __builtin_prefetch(p)
+    #else
+      #define ARC_PREFETCH(p)
+    #endif
+    """
+    void ARC_PREFETCH(const void *p) noexcept nogil
+
+cdef enum:
+    SLOTS_ = 16
+    N_KINDS = 9
+    MAX_DISTANCE = 40
+
+SLOTS = SLOTS_
+# Kinds, by the letter that names them in a template (parser/features/templates.py).
+PLAIN, DISTANCE, NEAREST, SPAN, BETWEEN_COARSE, BETWEEN_FINE, MORPH, HEAD_MORPH, MODIFIER_MORPH = range(9)
+cdef enum:
+    K_PLAIN = 0
+    K_DISTANCE = 1
+    K_NEAREST = 2
+    K_SPAN = 3
+    K_BETWEEN_COARSE = 4
+    K_BETWEEN_FINE = 5
+    K_MORPH = 6
+    K_HEAD_MORPH = 7
+    K_MODIFIER_MORPH = 8
+
+# Values that no vocabulary gives out (vocabulary.py): outside the sentence on either side.
+cdef enum:
+    START_ID = 1
+    END_ID = 2
+
+
+cdef inline uint64_t mix(uint64_t x) noexcept nogil:
+    """The finaliser of splitmix64: a bijection in which every input bit reaches every output bit."""
+    x = (x ^ (x >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * <uint64_t>0x94D049BB133111EB
+    return x ^ (x >> 31)
+
+
+cdef inline uint32_t tagged(uint64_t kind, uint64_t value) noexcept nogil:
+    return <uint32_t>mix((kind << 56) ^ (value * <uint64_t>0x9E3779B97F4A7C15) ^ <uint64_t>0xA24BAED4963EE407)
+
+
+cdef inline int distance_bin(int d) noexcept nogil:
+    """1, 2, 3, 4, 5, 6..10, more: the bins of McDonald et al. (2005)."""
+    if d <= 5:
+        return d - 1
+    return 5 if d <= 10 else 6
+
+
+cdef inline int bin_slot(int h, int m) noexcept nogil:
+    return 2 + distance_bin(m - h) if h < m else 9 + distance_bin(h - m)
+
+
+cdef class Encoded:
+    """A sentence as hashes: what scoring needs, and nothing that depends on the weights."""
+    cdef readonly int n
+    cdef int morph_width
+    cdef uint32_t *head           # (n+1, templates): hash of the template's head expression at a token
+    cdef uint32_t *modifier       # (n+1, templates): the same for its modifier expression
+    cdef uint32_t *alone_head     # (n+1, one-ended templates)
+    cdef uint32_t *alone_modifier
+    cdef int32_t *coarse
+    cdef int32_t *fine
+    cdef int32_t *n_morph         # (n+1,) single morphological features of a token
+    cdef uint32_t *morph_head     # (n+1, width) their hashes, for when the token is the head
+    cdef uint32_t *morph_modifier
+
+    def __dealloc__(self):
+        free(self.head)
+        free(self.modifier)
+        free(self.alone_head)
+        free(self.alone_modifier)
+        free(self.coarse)
+        free(self.fine)
+        free(self.n_morph)
+        free(self.morph_head)
+        free(self.morph_modifier)
+
+
+cdef struct Scratch:
+    uint32_t *rows            # rows of up to two arcs, double-buffered
+    Py_ssize_t capacity
+    uint32_t *extras[N_KINDS]
+    int n_extras[N_KINDS]
+    int32_t *count_coarse     # by tag: how often it stands between
+    int32_t *count_fine
+    uint32_t span             # sum of the hashes of the distinct fine tags between
+
+
+cdef class Templates:
+    """Compiled templates.  Arrays as made by parser.features.templates.
+
+    expressions: (E, A, 2) int32, atoms (field, offset) of each expression, field -1 for none;
+    seeds: (E,) uint64; the first n_head are expressions of the head.
+    pairs: (T, 3) int32 (head expression, modifier expression, kind), sorted by kind;
+    alone_head, alone_modifier: (U, 2) int32 (expression, kind) of the one-ended templates.
+    bits: the table has 2**bits rows.  coarse, fine: fields that the tags between are taken from.
+    """
+    cdef readonly int bits, n_head, n_modifier
+    cdef int coarse_field, fine_field, n_atoms
+    cdef int32_t[:, :, ::1] expressions
+    cdef uint64_t[::1] seeds
+    cdef int32_t[:, ::1] pairs, alone_head, alone_modifier
+    cdef int32_t[::1] kinds
+    cdef int uses[N_KINDS]
+
+    def __init__(self, expressions, seeds, int n_head, pairs, alone_head, alone_modifier, int bits,
+                 int coarse_field, int fine_field):
+        self.expressions = np.ascontiguousarray(expressions, np.int32)
+        self.seeds = np.ascontiguousarray(seeds, np.uint64)
+        self.n_head = n_head
+        self.n_modifier = self.expressions.shape[0] - n_head
+        self.n_atoms = self.expressions.shape[1]
+        self.pairs = np.ascontiguousarray(pairs, np.int32).reshape(-1, 3)
+        self.alone_head = np.ascontiguousarray(alone_head, np.int32).reshape(-1, 2)
+        self.alone_modifier = np.ascontiguousarray(alone_modifier, np.int32).reshape(-1, 2)
+        self.bits = bits
+        self.coarse_field = coarse_field
+        self.fine_field = fine_field
+        self.kinds = np.ascontiguousarray(np.asarray(self.pairs)[:, 2])
+        cdef int k
+        cdef Py_ssize_t t
+        for k in range(N_KINDS):
+            self.uses[k] = 0
+        for t in range(self.pairs.shape[0]):
+            self.uses[self.pairs[t, 2]] += 1
+
+    def encode(self, const int32_t[:, ::1] ids, const int32_t[:, ::1] morph):
+        """Hash every expression at every position.  O(n * atoms).
+
+        ids: (n+1, F) values of the fields, row 0 the root; morph: (n+1, W) ids of single
+        morphological features, 0 for none.
+        """
+        cdef Encoded out = Encoded()
+        cdef int n = <int>ids.shape[0] - 1, width = <int>morph.shape[1]
+        cdef int pairs = <int>self.pairs.shape[0]
+        cdef int alone_head = <int>self.alone_head.shape[0]
+        cdef int alone_modifier = <int>self.alone_modifier.shape[0]
+        cdef int t, i, k
+        cdef uint32_t *hashes = NULL
+        out.n = n
+        out.morph_width = width
+        out.head = <uint32_t *>malloc((n + 1) * pairs * sizeof(uint32_t) + 1)
+        out.modifier = <uint32_t *>malloc((n + 1) * pairs * sizeof(uint32_t) + 1)
+        out.alone_head = <uint32_t *>malloc((n + 1) * alone_head * sizeof(uint32_t) + 1)
+        out.alone_modifier = <uint32_t *>malloc((n + 1) * alone_modifier * sizeof(uint32_t) + 1)
+        out.coarse = <int32_t *>malloc((n + 1) * sizeof(int32_t))
+        out.fine = <int32_t *>malloc((n + 1) * sizeof(int32_t))
+        out.n_morph = <int32_t *>malloc((n + 1) * sizeof(int32_t))
+        out.morph_head = <uint32_t *>malloc((n + 1) * width * sizeof(uint32_t) + 1)
+        out.morph_modifier = <uint32_t *>malloc((n + 1) * width * sizeof(uint32_t) + 1)
+        hashes = <uint32_t *>malloc(self.expressions.shape[0] * sizeof(uint32_t))
+        if not (out.head and out.modifier and out.alone_head and out.alone_modifier and out.coarse
+                and out.fine and out.n_morph and out.morph_head and out.morph_modifier and hashes):
+            free(hashes)
+            raise MemoryError
+        with nogil:
+            for t in range(n + 1):
+                out.coarse[t] = ids[t, self.coarse_field]
+                out.fine[t] = ids[t, self.fine_field]
+                k = 0
+                for i in range(width):
+                    if morph[t, i]:
+                        out.morph_head[t * width + k] = tagged(K_HEAD_MORPH, morph[t, i])
+                        out.morph_modifier[t * width + k] = tagged(K_MODIFIER_MORPH, morph[t, i])
+                        k += 1
+                out.n_morph[t] = k
+                for i in range(self.expressions.shape[0]):
+                    hashes[i] = self.hash_expression(ids, i, t, n)
+                for i in range(pairs):
+                    out.head[t * pairs + i] = hashes[self.pairs[i, 0]]
+                    out.modifier[t * pairs + i] = hashes[self.n_head + self.pairs[i, 1]]
+                for i in range(alone_head):
+                    out.alone_head[t * alone_head + i] = hashes[self.alone_head[i, 0]]
+                for i in range(alone_modifier):
+                    out.alone_modifier[t * alone_modifier + i] = hashes[
+                        self.n_head + self.alone_modifier[i, 0]]
+        free(hashes)
+        return out
+
+    cdef uint32_t hash_expression(self, const int32_t[:, ::1] ids, int e, int t, int n) noexcept nogil:
+        cdef uint64_t h = self.seeds[e]
+        cdef int a, field, at, value
+        for a in range(self.n_atoms):
+            field = self.expressions[e, a, 0]
+            if field < 0:
+                break
+            at = t + self.expressions[e, a, 1]
+            value = START_ID if at < 0 else END_ID if at > n else ids[at, field]
+            h = mix(h ^ (<uint64_t>(value + 1) * <uint64_t>0x9E3779B97F4A7C15))
+        return <uint32_t>(h >> 32)
+
+    def score(self, Encoded sentence, const int32_t[::1] heads, const int32_t[::1] offsets,
+              const float[:, ::1] weights, double[::1] scores, const uint64_t[::1] index=None):
+        """Scores of candidate arcs, modifier-major.  Releases the GIL.
+
+        heads: (arcs,) head of each arc; the arcs into word m are offsets[m-1]..offsets[m]-1, heads
+        ascending.  weights: (2**bits, 16), or the values of a CompactTable with its index.
+        scores: (arcs,) OUT.
+        """
+        if heads.shape[0] == 0 or weights.shape[0] == 0:
+            scores[:] = 0.0
+            return
+        cdef const uint64_t *find = NULL
+        if index is not None:
+            find = &index[0]
+        cdef Scratch scratch
+        cdef double *alone = NULL
+        cdef int n = sentence.n, failed = 0
+        with nogil:
+            alone = <double *>calloc(2 * (n + 1) * SLOTS_, sizeof(double))
+            failed = self.open_scratch(sentence, &scratch)
+            if alone != NULL and not failed:
+                self.sum_alone(sentence, &weights[0, 0], find, alone)
+                self.score_arcs(sentence, &heads[0], &offsets[0], &weights[0, 0], find, alone,
+                                &scratch, &scores[0])
+            self.close_scratch(&scratch)
+        cdef bint ok = alone != NULL
+        free(alone)
+        if failed or not ok:
+            raise MemoryError
+
+    def gradient(self, Encoded sentence, const int32_t[::1] heads, const int32_t[::1] offsets,
+                 const double[::1] coefficients, double tolerance=1e-8):
+        """sum_a coefficients[a] * features(a), as distinct rows and their 16 values.
+
+        Arcs with |coefficient| <= tolerance are left out.  Returns rows (k,) int64 in order of first
+        use and values (k, 16) float32.  Linear in the rows touched; releases the GIL.
+        """
+        cdef Scratch scratch
+        cdef Accumulator *acc = NULL
+        cdef int failed = 0, s
+        cdef Py_ssize_t i
+        with nogil:
+            failed = self.open_scratch(sentence, &scratch)
+            acc = open_accumulator()
+            if acc == NULL:
+                failed = 1
+            if not failed:
+                failed = self.accumulate(sentence, &heads[0], &offsets[0], &coefficients[0], tolerance,
+                                         &scratch, acc)
+            self.close_scratch(&scratch)
+        if failed:
+            close_accumulator(acc)
+            raise MemoryError
+        rows_array = np.empty(acc.n, np.int64)
+        values_array = np.empty((acc.n, SLOTS_), np.float32)
+        cdef long long[::1] rows = rows_array
+        cdef float[:, ::1] values = values_array
+        with nogil:
+            for i in range(acc.n):
+                rows[i] = acc.rows[i]
+                for s in range(SLOTS_):
+                    values[i, s] = acc.values[i * SLOTS_ + s]
+        close_accumulator(acc)
+        return rows_array, values_array
+
+    # ---- per token -----------------------------------------------------------------------------
+
+    cdef int alone_rows(self, Encoded s, int t, bint head, uint32_t *rows) noexcept nogil:
+        """Rows of the one-ended templates at position t; their number."""
+        cdef int32_t[:, ::1] table = self.alone_head if head else self.alone_modifier
+        cdef uint32_t *hashes = (s.alone_head if head else s.alone_modifier) + t * table.shape[0]
+        cdef uint32_t *morph = (s.morph_head if head else s.morph_modifier) + t * s.morph_width
+        cdef int shift = 32 - self.bits, k = 0, i
+        cdef Py_ssize_t u
+        for u in range(table.shape[0]):
+            if table[u, 1] == K_PLAIN:
+                rows[k] = hashes[u] >> shift
+                k += 1
+            else:
+                for i in range(s.n_morph[t]):
+                    rows[k] = (hashes[u] + morph[i]) >> shift
+                    k += 1
+        return k
+
+    cdef void sum_alone(self, Encoded s, const float *w, const uint64_t *find,
+                        double *alone) noexcept nogil:
+        """alone[0, h] and alone[1, m]: all 16 slots summed over the one-ended templates."""
+        cdef int t, side, k, i, j
+        cdef Py_ssize_t size = max(self.alone_head.shape[0], self.alone_modifier.shape[0])
+        cdef uint32_t *rows = <uint32_t *>malloc((size * (s.morph_width + 1) + 1) * sizeof(uint32_t))
+        cdef double *out
+        cdef const float *row
+        if rows == NULL:
+            return
+        for side in range(2):
+            for t in range(side, s.n + 1):
+                k = self.alone_rows(s, t, side == 0, rows)
+                if find != NULL:
+                    k = locate(find, rows, k)
+                for i in range(k):
+                    ARC_PREFETCH(w + <Py_ssize_t>rows[i] * SLOTS_)
+                out = alone + (side * (s.n + 1) + t) * SLOTS_
+                for i in range(k):
+                    row = w + <Py_ssize_t>rows[i] * SLOTS_
+                    for j in range(SLOTS_):
+                        out[j] += row[j]
+        free(rows)
+
+    # ---- per arc -------------------------------------------------------------------------------
+
+    cdef int open_scratch(self, Encoded s, Scratch *x) noexcept nogil:
+        cdef int k, t, top_coarse = 3, top_fine = 3, w = s.morph_width
+        cdef Py_ssize_t per_arc = 0
+        cdef int size
+        memset(x, 0, sizeof(Scratch))
+        for t in range(s.n + 1):
+            top_coarse = max(top_coarse, s.coarse[t])
+            top_fine = max(top_fine, s.fine[t])
+        for k in range(N_KINDS):
+            if k == K_BETWEEN_COARSE or k == K_BETWEEN_FINE:
+                size = s.n + 1
+            elif k == K_MORPH:
+                size = w * w
+            elif k == K_HEAD_MORPH or k == K_MODIFIER_MORPH:
+                size = w
+            else:
+                size = 1
+            per_arc += size * self.uses[k]
+            x.extras[k] = <uint32_t *>malloc((size + 1) * sizeof(uint32_t))
+            if x.extras[k] == NULL:
+                return 1
+        x.capacity = per_arc
+        x.rows = <uint32_t *>malloc((2 * per_arc + 1) * sizeof(uint32_t))
+        x.count_coarse = <int32_t *>calloc(top_coarse + 1, sizeof(int32_t))
+        x.count_fine = <int32_t *>calloc(top_fine + 1, sizeof(int32_t))
+        x.extras[K_PLAIN][0] = 0
+        x.n_extras[K_PLAIN] = 1
+        return 0 if x.rows and x.count_coarse and x.count_fine else 1
+
+    cdef void close_scratch(self, Scratch *x) noexcept nogil:
+        cdef int k
+        for k in range(N_KINDS):
+            free(x.extras[k])
+        free(x.rows)
+        free(x.count_coarse)
+        free(x.count_fine)
+
+    cdef void clear_between(self, Encoded s, Scratch *x) noexcept nogil:
+        cdef int t
+        for t in range(s.n + 1):
+            x.count_coarse[s.coarse[t]] = 0
+            x.count_fine[s.fine[t]] = 0
+        x.n_extras[K_BETWEEN_COARSE] = 0
+        x.n_extras[K_BETWEEN_FINE] = 0
+        x.span = 0
+
+    cdef void add_between(self, Encoded s, Scratch *x, int t) noexcept nogil:
+        """Word t now stands between."""
+        cdef uint32_t h
+        if x.count_coarse[s.coarse[t]] == 0:
+            x.extras[K_BETWEEN_COARSE][x.n_extras[K_BETWEEN_COARSE]] = tagged(K_BETWEEN_COARSE, s.coarse[t])
+            x.n_extras[K_BETWEEN_COARSE] += 1
+        x.count_coarse[s.coarse[t]] += 1
+        if x.count_fine[s.fine[t]] == 0:
+            h = tagged(K_BETWEEN_FINE, s.fine[t])
+            x.extras[K_BETWEEN_FINE][x.n_extras[K_BETWEEN_FINE]] = h
+            x.n_extras[K_BETWEEN_FINE] += 1
+            x.span += <uint32_t>mix(h)                   # a sum: the set's hash does not depend on order
+        x.count_fine[s.fine[t]] += 1
+
+    cdef int arc_rows(self, Encoded s, Scratch *x, int h, int m, uint32_t *rows) noexcept nogil:
+        """Rows of the two-ended templates for h -> m, given the words between; their number."""
+        cdef int pairs = <int>self.pairs.shape[0], plain = self.uses[K_PLAIN]
+        cdef uint32_t *head = s.head + h * pairs
+        cdef uint32_t *modifier = s.modifier + m * pairs
+        cdef int shift = 32 - self.bits, k = 0, i, j, kind, t, w = s.morph_width
+        cdef uint32_t *extras
+        cdef int distance = m - h if h < m else h - m
+        cdef uint32_t base
+        if self.uses[K_DISTANCE]:
+            x.extras[K_DISTANCE][0] = tagged(K_DISTANCE, min(distance, MAX_DISTANCE))
+            x.n_extras[K_DISTANCE] = 1
+        if self.uses[K_NEAREST]:
+            x.extras[K_NEAREST][0] = tagged(K_NEAREST, min(x.count_coarse[s.coarse[h]], 2) * 3
+                                            + min(x.count_coarse[s.coarse[m]], 2))
+            x.n_extras[K_NEAREST] = 1
+        if self.uses[K_SPAN]:
+            x.extras[K_SPAN][0] = tagged(K_SPAN, x.span)
+            x.n_extras[K_SPAN] = 1
+        if self.uses[K_MORPH]:
+            for i in range(s.n_morph[h]):
+                for j in range(s.n_morph[m]):
+                    x.extras[K_MORPH][k] = s.morph_head[h * w + i] + s.morph_modifier[m * w + j]
+                    k += 1
+            x.n_extras[K_MORPH] = k
+        if self.uses[K_HEAD_MORPH]:
+            for i in range(s.n_morph[h]):
+                x.extras[K_HEAD_MORPH][i] = s.morph_head[h * w + i]
+            x.n_extras[K_HEAD_MORPH] = s.n_morph[h]
+        if self.uses[K_MODIFIER_MORPH]:
+            for i in range(s.n_morph[m]):
+                x.extras[K_MODIFIER_MORPH][i] = s.morph_modifier[m * w + i]
+            x.n_extras[K_MODIFIER_MORPH] = s.n_morph[m]
+        for t in range(plain):                 # sorted by kind, PLAIN first
+            rows[t] = (head[t] + modifier[t]) >> shift
+        k = plain
+        for t in range(plain, pairs):
+            base = head[t] + modifier[t]
+            kind = self.kinds[t]
+            extras = x.extras[kind]
+            for i in range(x.n_extras[kind]):
+                rows[k + i] = (base + extras[i]) >> shift
+            k += x.n_extras[kind]
+        return k
+
+    cdef void score_arcs(self, Encoded s, const int32_t *heads, const int32_t *offsets,
+                         const float *w, const uint64_t *find, const double *alone, Scratch *x,
+                         double *out) noexcept nogil:
+        cdef int m, side, t, h, first, last, a, k, i, slot
+        cdef int pending = -1, pending_k = 0, pending_slot = 0
+        cdef bint pending_right = False
+        cdef uint32_t *rows = x.rows
+        cdef uint32_t *pending_rows = x.rows + x.capacity
+        cdef uint32_t *swap
+        cdef const double *from_head
+        cdef const double *from_modifier
+        for m in range(1, s.n + 1):
+            first = offsets[m - 1]
+            last = offsets[m]
+            from_modifier = alone + (s.n + 1 + m) * SLOTS_
+            for side in range(2):
+                # Walk away from m, so that the words between grow one at a time.
+                self.clear_between(s, x)
+                if side == 0:
+                    a = last - 1
+                    while a >= first and heads[a] > m:
+                        a -= 1
+                    t = m - 1
+                else:
+                    a = first
+                    while a < last and heads[a] < m:
+                        a += 1
+                    t = m + 1
+                while first <= a < last:
+                    h = heads[a]
+                    while t != h:
+                        self.add_between(s, x, t)
+                        t += 1 if side else -1
+                    k = self.arc_rows(s, x, h, m, rows)
+                    if find != NULL:
+                        k = locate(find, rows, k)
+                    for i in range(k):
+                        ARC_PREFETCH(w + <Py_ssize_t>rows[i] * SLOTS_)
+                    slot = bin_slot(h, m)
+                    from_head = alone + h * SLOTS_
+                    out[a] = (from_head[0] + from_head[slot] + from_modifier[0] + from_modifier[slot])
+                    if h < m:
+                        out[a] += from_head[1] + from_modifier[1]
+                    # While this arc's rows are on their way, add up the arc before it.
+                    if pending >= 0:
+                        out[pending] += sum_rows(w, pending_rows, pending_k, pending_slot, pending_right)
+                    swap = rows
+                    rows = pending_rows
+                    pending_rows = swap
+                    pending = a
+                    pending_k = k
+                    pending_slot = slot
+                    pending_right = h < m
+                    a += 1 if side else -1
+        if pending >= 0:
+            out[pending] += sum_rows(w, pending_rows, pending_k, pending_slot, pending_right)
+
+    cdef int accumulate(self, Encoded s, const int32_t *heads, const int32_t *offsets,
+                        const double *coefficients, double tolerance, Scratch *x,
+                        Accumulator *acc) noexcept nogil:
+        cdef int m, side, t, h, first, last, a, k, i, slot, n = s.n, failed = 0
+        cdef double c
+        cdef float *value
+        cdef float *alone = <float *>calloc(2 * (n + 1) * SLOTS_, sizeof(float))
+        cdef uint8_t *used = <uint8_t *>calloc(2 * (n + 1), 1)
+        cdef Py_ssize_t size = max(self.alone_head.shape[0], self.alone_modifier.shape[0])
+        cdef uint32_t *rows = <uint32_t *>malloc((size * (s.morph_width + 1) + 1) * sizeof(uint32_t))
+        if alone == NULL or used == NULL or rows == NULL:
+            failed = 1
+        for m in range(1, n + 1):
+            if failed:
+                break
+            first = offsets[m - 1]
+            last = offsets[m]
+            for side in range(2):
+                self.clear_between(s, x)
+                if side == 0:
+                    a = last - 1
+                    while a >= first and heads[a] > m:
+                        a -= 1
+                    t = m - 1
+                else:
+                    a = first
+                    while a < last and heads[a] < m:
+                        a += 1
+                    t = m + 1
+                while first <= a < last:
+                    h = heads[a]
+                    while t != h:
+                        self.add_between(s, x, t)
+                        t += 1 if side else -1
+                    c = coefficients[a]
+                    if fabs(c) > tolerance:
+                        slot = bin_slot(h, m)
+                        add_slots(alone + h * SLOTS_, <float>c, slot, h < m)
+                        add_slots(alone + (n + 1 + m) * SLOTS_, <float>c, slot, h < m)
+                        used[h] = 1
+                        used[n + 1 + m] = 1
+                        k = self.arc_rows(s, x, h, m, x.rows)
+                        for i in range(k):
+                            value = acc_row(acc, x.rows[i])
+                            if value == NULL:
+                                failed = 1
+                                break
+                            add_slots(value, <float>c, slot, h < m)
+                    a += 1 if side else -1
+        for side in range(2):
+            for t in range(n + 1):
+                if failed or not used[side * (n + 1) + t]:
+                    continue
+                k = self.alone_rows(s, t, side == 0, rows)
+                for i in range(k):
+                    value = acc_row(acc, rows[i])
+                    if value == NULL:
+                        failed = 1
+                        break
+                    for slot in range(SLOTS_):
+                        value[slot] += alone[(side * (n + 1) + t) * SLOTS_ + slot]
+        free(alone)
+        free(used)
+        free(rows)
+        return failed
+
+
+cdef inline uint32_t popcount(uint32_t x) noexcept nogil:
+    x = x - ((x >> 1) & <uint32_t>0x55555555)
+    x = (x & <uint32_t>0x33333333) + ((x >> 2) & <uint32_t>0x33333333)
+    return (((x + (x >> 4)) & <uint32_t>0x0F0F0F0F) * <uint32_t>0x01010101) >> 24
+
+
+cdef inline int locate(const uint64_t *index, uint32_t *rows, int k) noexcept nogil:
+    """Turn rows into positions in a compact table, in place, dropping those that are not there."""
+    cdef int i, found = 0
+    cdef uint64_t entry
+    cdef uint32_t bit
+    for i in range(k):         # no branch: whether a row is there cannot be predicted
+        entry = index[rows[i] >> 5]
+        bit = rows[i] & 31
+        rows[found] = <uint32_t>(entry >> 32) + popcount(<uint32_t>entry
+                                                        & ((<uint32_t>1 << bit) - 1))
+        found += (entry >> bit) & 1
+    return found
+
+
+cdef inline double sum_rows(const float *w, const uint32_t *rows, int k, int slot,
+                            bint right) noexcept nogil:
+    # Two running sums, so that one addition need not wait for the other.
+    cdef float even = 0.0, odd = 0.0
+    cdef const float *row
+    cdef const float *next
+    cdef int i = 0
+    while i + 1 < k:
+        row = w + <Py_ssize_t>rows[i] * SLOTS_
+        next = w + <Py_ssize_t>rows[i + 1] * SLOTS_
+        if right:
+            even += row[0] + row[1] + row[slot]
+            odd += next[0] + next[1] + next[slot]
+        else:
+            even += row[0] + row[slot]
+            odd += next[0] + next[slot]
+        i += 2
+    if i < k:
+        row = w + <Py_ssize_t>rows[i] * SLOTS_
+        even += row[0] + row[slot]
+        if right:
+            even += row[1]
+    return <double>even + odd
+
+
+cdef inline void add_slots(float *row, float c, int slot, bint right) noexcept nogil:
+    row[0] += c
+    row[slot] += c
+    if right:
+        row[1] += c
+
+
+# ---- rows met so far: an open-addressing table from row number to 16 values ---------------------
+
+cdef struct Accumulator:
+    Py_ssize_t n
+    Py_ssize_t room           # rows that values and rows have space for
+    Py_ssize_t mask           # size of the index - 1, a power of two
+    int32_t *index            # -1 or a position in rows
+    uint32_t *rows
+    float *values
+
+
+cdef Accumulator *open_accumulator() noexcept nogil:
+    cdef Accumulator *acc = <Accumulator *>calloc(1, sizeof(Accumulator))
+    if acc == NULL:
+        return NULL
+    acc.room = 0
+    if grow(acc, 4096):
+        close_accumulator(acc)
+        return NULL
+    return acc
+
+
+cdef void close_accumulator(Accumulator *acc) noexcept nogil:
+    if acc != NULL:
+        free(acc.index)
+        free(acc.rows)
+        free(acc.values)
+        free(acc)
+
+
+cdef int grow(Accumulator *acc, Py_ssize_t room) noexcept nogil:
+    """Make space for `room` rows; the index is kept at most half full.  1 if memory is short."""
+    cdef Py_ssize_t i, at, size = 2 * room
+    cdef uint32_t *rows = <uint32_t *>malloc(room * sizeof(uint32_t))
+    cdef float *values = <float *>malloc(room * SLOTS_ * sizeof(float))
+    cdef int32_t *index = <int32_t *>malloc(size * sizeof(int32_t))
+    if rows == NULL or values == NULL or index == NULL:
+        free(rows)
+        free(values)
+        free(index)
+        return 1
+    memset(index, 0xFF, size * sizeof(int32_t))
+    for i in range(acc.n):
+        rows[i] = acc.rows[i]
+        at = (rows[i] * <uint32_t>0x9E3779B1) & (size - 1)
+        while index[at] >= 0:
+            at = (at + 1) & (size - 1)
+        index[at] = <int32_t>i
+    for i in range(acc.n * SLOTS_):
+        values[i] = acc.values[i]
+    free(acc.index)
+    free(acc.rows)
+    free(acc.values)
+    acc.rows = rows
+    acc.values = values
+    acc.index = index
+    acc.room = room
+    acc.mask = size - 1
+    return 0
+
+
+cdef float *acc_row(Accumulator *acc, uint32_t row) noexcept nogil:
+    """The 16 values of a row, zero when it is met first; NULL if memory is short."""
+    cdef Py_ssize_t at = (row * <uint32_t>0x9E3779B1) & acc.mask
+    cdef int32_t i
+    cdef int s
+    while True:
+        i = acc.index[at]
+        if i < 0:
+            break
+        if acc.rows[i] == row:
+            return acc.values + <Py_ssize_t>i * SLOTS_
+        at = (at + 1) & acc.mask
+    if acc.n == acc.room:
+        if grow(acc, 2 * acc.room):
+            return NULL
+        return acc_row(acc, row)
+    acc.index[at] = <int32_t>acc.n
+    acc.rows[acc.n] = row
+    for s in range(SLOTS_):
+        acc.values[acc.n * SLOTS_ + s] = 0.0
+    acc.n += 1
+    return acc.values + (acc.n - 1) * SLOTS_
+
+
+# ---- sparse updates of a table ------------------------------------------------------------------
+
+def add(float[:, ::1] table, const long long[::1] rows, const float[:, ::1] values, double step):
+    """table[rows] += step * values, rows distinct.  Releases the GIL."""
+    cdef Py_ssize_t i, s
+    cdef float *row
+    with nogil:
+        for i in range(rows.shape[0]):
+            row = &table[rows[i], 0]
+            for s in range(SLOTS_):
+                row[s] += <float>step * values[i, s]
+
+
+def adagrad(float[:, ::1] table, float[:, ::1] squares, float[:, ::1] sums, const long long[::1] rows,
+            const float[:, ::1] gradient, double rate, double counter):
+    """Ascend: squares += g^2; step = rate g / sqrt(squares); table += step; sums += counter * step.
+
+    Duchi et al. (2011), diagonal.  sums serves averaging over steps (average = table - sums / steps).
+    """
+    cdef Py_ssize_t i, s
+    cdef float g, step
+    with nogil:
+        for i in range(rows.shape[0]):
+            for s in range(SLOTS_):
+                g = gradient[i, s]
+                if g != 0.0:
+                    squares[rows[i], s] += g * g
+                    step = <float>rate * g / (squares[rows[i], s] ** <float>0.5 + <float>1e-6)
+                    table[rows[i], s] += step
+                    sums[rows[i], s] += <float>counter * step
+
+
+def dot(const float[:, ::1] table, const long long[::1] rows, const float[:, ::1] values):
+    """sum of table[rows] * values in float64.  Releases the GIL."""
+    cdef Py_ssize_t i, s
+    cdef double total = 0.0
+    with nogil:
+        for i in range(rows.shape[0]):
+            for s in range(SLOTS_):
+                total += <double>table[rows[i], s] * values[i, s]
+    return total

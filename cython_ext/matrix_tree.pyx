@@ -1,0 +1,492 @@
+"""Non-projective trees: log Z, marginals and samples by eliminating words one at a time.
+
+Words k = n..1 leave the graph; each leaves behind the arcs h -> k -> m that ran through it:
+
+    d_k     = (+)_h w[h,k]                       over the heads h < k that are left
+    p[h,k]  = w[h,k] / d_k
+    w[h,m] (+)= p[h,k] (x) w[k,m]                for all h, m < k that are left
+
+and Z = prod_k d_k: the matrix-tree theorem (Tutte 1984; Koo, Globerson, Carreras and Collins 2007)
+computed without one subtraction, as Grassmann, Taksar and Heyman (1985) do for Markov chains, so
+that every p is accurate to rounding whatever the range of the weights.  Marginals follow by going
+back through the elimination (see ``adjoint``), samples by putting the words back (``put_back``).
+
+Single root: root weights are worth an infinitesimal each, and Z is the coefficient of the first
+power.  So d_k leaves out the root except for the last word, and p[0,k] may exceed 1.  A word that
+no other word is left to head takes the root itself: the words after it keep no root arcs but those
+through it, and for them the root is a head like any other.  ``taker`` is that word; 1 if there is
+none; n + 1, beyond all words, when several roots are allowed.
+
+Both semirings, scaled weights and logs, run the same code.  The factor F and its transpose FT hold
+p above the diagonal and the w[k,m] that k left with below it:
+
+    F[h,k] = p[h,k],  F[k,m] = w[k,m],   h, m < k
+
+so that every sum runs along two rows.  Rows have padding of the semiring's zero.
+
+From ``DENSE`` words on, LU of the Laplacian by LAPACK is faster and is tried first.  Its result
+stands if the share of trees among all choices of heads, Z / prod_m (sum of column m), bounds the
+cancellation in its pivots and, for marginals, if every column sums to one.
+"""
+from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
+from libc.math cimport INFINITY, NAN, exp, fabs, log
+from libc.stdlib cimport free, malloc
+
+from scipy.linalg import cython_lapack
+
+from cython_ext.semiring cimport (
+    LOG, SUM, all_below_infinity, draw, log_plus_rows, one, plus, scaled_weights,
+    sum_product_rows, times, zero,
+)
+
+AUTO, SCALED, LOG_DOMAIN, LAPACK = -1, SUM, LOG, 2     # `method` of the functions below
+
+cdef enum:
+    DENSE = 100
+    BY_LAPACK = 2
+
+# By pointer, so that building needs no scipy.
+ctypedef void (*getrf_t)(int* m, int* n, double* a, int* lda, int* pivots, int* info) noexcept nogil
+ctypedef void (*getri_t)(int* n, double* a, int* lda, int* pivots, double* work, int* lwork,
+                         int* info) noexcept nogil
+
+
+cdef void* lapack(name) except NULL:
+    capsule = cython_lapack.__pyx_capi__[name]
+    return PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule))
+
+
+cdef getrf_t getrf = <getrf_t>lapack("dgetrf")
+cdef getri_t getri = <getri_t>lapack("dgetri")
+
+
+cdef struct Elimination:
+    Py_ssize_t n
+    Py_ssize_t stride
+    int semiring
+    Py_ssize_t taker             # d_k leaves out the root for k > taker
+    double shift                 # log of what each tree's weight was divided by
+    double choices               # log prod_m (sum of column m), of the scaled weights
+    double* w                    # (n+1, stride) weights as given
+    double* F
+    double* FT
+    double* A                    # d log Z / d w, and its transpose
+    double* AT
+    double* d                    # (stride,) and three more vectors
+    double* x
+    double* y
+    double* term
+
+
+cdef inline size_t table_size(Py_ssize_t n) noexcept nogil:
+    return (n + 1) * (n + 8)
+
+
+cdef inline size_t full_bytes(Py_ssize_t n) noexcept nogil:
+    return (5 * table_size(n) + 4 * (n + 8)) * sizeof(double)
+
+
+cdef void lay_out(Elimination* e, double* memory, Py_ssize_t n) noexcept nogil:
+    cdef size_t size = table_size(n)
+    e.n = n
+    e.stride = n + 8
+    e.w = memory
+    e.F = memory + size
+    e.FT = e.F + size
+    e.A = e.FT + size
+    e.AT = e.A + size
+    e.d = e.AT + size
+    e.x = e.d + e.stride
+    e.y = e.x + e.stride
+    e.term = e.y + e.stride
+
+
+cdef inline void rows(const double* x, const double* table, Py_ssize_t stride, Py_ssize_t count,
+                      Py_ssize_t n, double* out, int semiring) noexcept nogil:
+    if semiring == SUM:
+        sum_product_rows(x, table, stride, count, n, out, 1)
+    else:
+        log_plus_rows(x, table, stride, count, n, out, 1)
+
+
+cdef double eliminate(Elimination* e) noexcept nogil:
+    """Fill F, FT and d; return log Z of the weights in ``e.w``, or -inf."""
+    cdef Py_ssize_t n = e.n, s = e.stride, h, m, k, i, left
+    cdef int semiring = e.semiring
+    cdef double* F = e.F
+    cdef double* FT = e.FT
+    cdef double log_z = 0.0, total
+    for i in range(table_size(n)):
+        F[i] = FT[i] = zero(semiring)
+    for k in range(n, 0, -1):
+        left = n - k                             # words gone before k
+        for i in range(k):
+            e.x[i] = e.w[i * s + k]
+            e.y[i] = e.w[k * s + i]
+        if left:
+            # w[h,k] (+)= (+)_j p[h,j] (x) w[j,k];   w[k,m] (+)= (+)_j p[k,j] (x) w[j,m],   j > k
+            rows(FT + k * s + k + 1, F + k + 1, s, k, left, e.term, semiring)
+            add(e.x, e.term, k, semiring)
+            rows(F + k * s + k + 1, FT + k + 1, s, k, left, e.term, semiring)
+            add(e.y, e.term, k, semiring)
+        total = add_up(e.x, 1 if k > e.taker else 0, k, semiring)
+        if total == -INFINITY and e.taker == 1 and k > 1:
+            take_root(e, k)
+            total = e.x[0]
+        if total == zero(semiring):
+            return -INFINITY
+        log_z += log(total) if semiring == SUM else total
+        e.d[k] = total
+        for h in range(k):
+            F[h * s + k] = FT[k * s + h] = e.x[h] / total if semiring == SUM else e.x[h] - total
+        for m in range(1, k):
+            F[k * s + m] = FT[m * s + k] = e.y[m]
+    return log_z
+
+
+cdef double add_up(const double* x, Py_ssize_t start, Py_ssize_t end, int semiring) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef double total = 0.0, top = -INFINITY
+    if semiring == SUM:
+        for i in range(start, end):
+            total += x[i]
+        return total
+    for i in range(start, end):
+        top = max(top, x[i])
+    if top == -INFINITY:
+        return top
+    for i in range(start, end):
+        total += exp(x[i] - top)
+    return top + log(total)
+
+
+cdef void take_root(Elimination* e, Py_ssize_t k) noexcept nogil:
+    """Cut the words before k off from the root, but for what will run through k."""
+    cdef Py_ssize_t m
+    e.taker = k
+    for m in range(1, k):
+        e.w[m] = -INFINITY
+    for m in range(k + 1, e.n + 1):
+        e.F[m] = -INFINITY                       # p[0,m] stays in FT for the words from k on
+
+
+cdef inline void add(double* x, const double* term, Py_ssize_t n, int semiring) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        x[i] = plus(x[i], term[i], semiring)
+
+
+cdef void adjoint(Elimination* e, double* mu, Py_ssize_t mu_stride) noexcept nogil:
+    """Marginals: mu = w (x) A with A = d log Z / d w, one word put back after the other.
+
+    From the A of the words below k, all sums of positive terms but for one bounded difference:
+
+        A[k,m] = sum_h p[h,k] A[h,m]
+        B[h]   = sum_m A[h,m] w[k,m],   Bbar = sum_h p[h,k] B[h]      (Bbar <= k - 1)
+        A[h,k] = (1 - Bbar + B[h]) / d_k       where d_k contains h, else B[h] / d_k
+    """
+    cdef Py_ssize_t n = e.n, s = e.stride, h, m, k, i
+    cdef int semiring = e.semiring
+    cdef double* A = e.A
+    cdef double* AT = e.AT
+    cdef double bar, own, value
+    for i in range(table_size(n)):
+        A[i] = AT[i] = zero(semiring)
+    for k in range(1, n + 1):
+        rows(e.FT + k * s, AT + s, s, k - 1, k, e.x + 1, semiring)
+        rows(e.F + k * s, A, s, k, k, e.y, semiring)
+        for m in range(1, k):
+            A[k * s + m] = AT[m * s + k] = e.x[m]
+        bar = 0.0
+        for h in range(k):
+            value = times(e.FT[k * s + h], e.y[h], semiring)
+            bar += value if semiring == SUM else exp(value)
+        for h in range(k):
+            own = 0.0 if h == 0 and k > e.taker else 1.0 - bar
+            if semiring == SUM:
+                value = max(0.0, own + e.y[h]) / e.d[k]
+            elif own == 0.0 or e.y[h] > 700.0:   # B[h] is out of the range of exp, or all there is
+                value = e.y[h] - e.d[k]
+            else:
+                value = log(max(0.0, own + exp(e.y[h]))) - e.d[k]
+            A[h * s + k] = AT[k * s + h] = value
+        if k == e.taker:
+            for m in range(1, k):
+                A[m] = AT[m * s] = zero(semiring)
+    for h in range(n + 1):
+        mu[h * mu_stride] = 0.0
+        for m in range(1, n + 1):
+            value = times(e.w[h * s + m], A[h * s + m], semiring)
+            mu[h * mu_stride + m] = min(1.0, value if semiring == SUM else exp(value))
+        mu[h * mu_stride + h] = 0.0
+
+
+cdef double prepare(Elimination* e, const double* scores, Py_ssize_t stride, bint single_root,
+                    int method) noexcept nogil:
+    """Eliminate scaled weights, or logs where those do not reach; log Z, or -inf without a tree.
+
+    d Z / d w is at most prod_m (sum of column m) for weights at every stage, so what underflows
+    does not count as long as Z is above 1e-308 times that by a wide margin.
+    """
+    cdef Py_ssize_t n = e.n, s = e.stride, h, m
+    cdef double log_z, total
+    e.taker = 1 if single_root else n + 1
+    if method != LOG:
+        e.semiring = SUM
+        scale(e, scores, stride)
+        log_z = eliminate(e)
+        # Z > prod also means that a p[0,k] overflowed; NaN fails both.
+        if method == SUM or -600.0 < log_z - e.choices < 1.0:
+            return e.shift + log_z
+    e.semiring = LOG
+    for h in range(n + 1):
+        for m in range(1, n + 1):
+            e.w[h * s + m] = scores[h * stride + m]
+        e.w[h * s] = e.w[h * s + h] = -INFINITY
+    return eliminate(e)
+
+
+cdef void scale(Elimination* e, const double* scores, Py_ssize_t stride) noexcept nogil:
+    """Scaled weights, with the logs of the scale and of the product of column sums."""
+    cdef Py_ssize_t n = e.n, s = e.stride, h, m
+    scaled_weights(scores, stride, n, e.x, e.w, s)
+    e.shift = e.choices = 0.0
+    for m in range(1, n + 1):
+        e.shift += e.x[m]
+        e.y[m] = 0.0
+    for h in range(n + 1):
+        for m in range(1, n + 1):
+            e.y[m] += e.w[h * s + m]
+    for m in range(1, n + 1):
+        e.choices += log(e.y[m])
+
+
+cdef double by_lapack(Elimination* e, const double* scores, Py_ssize_t stride, bint single_root,
+                      double* mu, Py_ssize_t mu_stride) noexcept nogil:
+    """log Z, and marginals unless ``mu`` is NULL, from LU factors; NaN where they are not exact.
+
+    The Laplacian has columns that sum to the root weights, or for one root to zero with row 1
+    replaced by the root weights (Koo et al. 2007).  FORTRAN order: column m of the Laplacian,
+    that is all heads of m, is contiguous in L.
+    """
+    cdef int n = <int>e.n, info = 0, size = 64 * n
+    cdef Py_ssize_t s = e.stride, h, m
+    cdef double* L = e.F
+    cdef double* K = L
+    cdef int* pivots = <int*>e.d
+    cdef double log_z = 0.0, total, value
+    cdef bint negative = False
+    cdef double* work
+    scale(e, scores, stride)
+    for m in range(1, n + 1):
+        total = 0.0 if single_root else e.w[m]
+        for h in range(1, n + 1):
+            value = e.w[h * s + m]
+            total += value
+            L[(m - 1) * n + h - 1] = -value
+        L[(m - 1) * n + m - 1] = total
+        if single_root:
+            L[(m - 1) * n] = e.w[m]
+    getrf(&n, &n, L, &n, pivots, &info)
+    if info:
+        return NAN
+    for m in range(n):
+        log_z += log(fabs(L[m * n + m]))
+        negative ^= (L[m * n + m] < 0.0) ^ (pivots[m] != m + 1)
+    if negative or not (-14.0 < log_z - e.choices < 1.0):
+        return NAN
+    if mu == NULL:
+        return e.shift + log_z
+    if <size_t>size > 3 * table_size(n):
+        size = <int>(3 * table_size(n))
+    work = e.FT
+    getri(&n, L, &n, pivots, work, &size, &info)
+    # K[m,h] of the inverse lies at K[h * n + m]; words count from 0 in it.
+    for m in range(n):
+        e.x[m] = K[m * n + m]
+        e.y[m] = 0.0
+    for h in range(n):
+        mu[(h + 1) * mu_stride] = 0.0
+        for m in range(n):
+            if single_root:
+                value = (0.0 if m == 0 else e.x[m]) - (0.0 if h == 0 else K[h * n + m])
+            else:
+                value = e.x[m] - K[h * n + m]
+            value *= e.w[(h + 1) * s + m + 1]
+            e.y[m] += value
+            mu[(h + 1) * mu_stride + m + 1] = min(1.0, max(0.0, value))
+        mu[(h + 1) * mu_stride + h + 1] = 0.0
+    mu[0] = 0.0
+    for m in range(n):
+        value = e.w[m + 1] * (K[m] if single_root else e.x[m])
+        mu[m + 1] = min(1.0, max(0.0, value))
+        if not fabs(e.y[m] + value - 1.0) < 1e-9:
+            return NAN
+    return e.shift + log_z
+
+
+cdef double sum_product(
+    Elimination* e, const double* scores, Py_ssize_t stride, Py_ssize_t n, bint single_root,
+    double* mu, Py_ssize_t mu_stride, double* scratch, int method,
+) noexcept nogil:
+    """log Z, or -inf without a tree; marginals too unless ``mu`` is NULL."""
+    cdef double log_z = NAN
+    lay_out(e, scratch, n)
+    if method == BY_LAPACK or (method < 0 and n >= DENSE):
+        log_z = by_lapack(e, scores, stride, single_root, mu, mu_stride)
+        if method == BY_LAPACK or log_z == log_z:
+            return log_z
+    log_z = prepare(e, scores, stride, single_root, method)
+    if mu != NULL and log_z > -INFINITY:
+        adjoint(e, mu, mu_stride)
+    return log_z
+
+
+cdef inline void reroute(Elimination* e, Py_ssize_t m, int* heads, int* via,
+                         double* uniform) noexcept nogil:
+    """Draw which later word, or none (0), the present arc into m runs through."""
+    cdef Py_ssize_t s = e.stride, h = heads[m], j, start = max(h, m), count = e.n - start
+    e.x[0] = e.w[h * s + m]
+    for j in range(1, count + 1):
+        # Row 0 of F is what the words before the taker see of the root; FT has all of it.
+        e.x[j] = e.FT[(start + j) * s] if h == 0 and m >= e.taker else e.F[h * s + start + j]
+        e.x[j] = times(e.x[j], e.FT[m * s + start + j], e.semiring)
+    j = draw(e.x, e.y, count + 1, uniform, e.semiring)
+    via[m] = <int>(start + j) if j else 0
+
+
+cdef void put_back(
+    Elimination* e,
+    const double* uniform,       # IN       (2 n,)
+    double* left,                # SCRATCH  (n+1,) what is left of each word's second uniform
+    int* heads,                  # OUT      (n+1,)
+    int* via,                    # SCRATCH  (n+1,)
+    int* below,                  # SCRATCH  (n+1,)
+) noexcept nogil:
+    """One exact sample, by putting the words back in the order 1..n.
+
+    A tree over the words before k, drawn from the eliminated graph, becomes a tree with k: of its
+    arcs, those drawn to run through k now start there; k takes any head that is not below them,
+    in proportion to p[h,k].  That is exact because, for fixed arcs out of k, the products of
+    p over all acyclic choices of the rerouted heads add up to the p that is left for k.  With one
+    root, k takes the root only when every word is below it.
+    """
+    cdef Py_ssize_t n = e.n, s = e.stride, k, m, h
+    cdef bint rerouted, free_word
+    heads[0] = -1
+    for h in range(n + 1):
+        e.y[h] = one(e.semiring)
+    for k in range(1, n + 1):
+        rerouted = free_word = False
+        for m in range(1, k):
+            below[m] = via[m] == k
+            rerouted |= via[m] == k
+        if rerouted:
+            for m in range(1, k):
+                if via[m] != k:
+                    h = heads[m]
+                    while h > 0 and via[h] != k:
+                        h = heads[h]
+                    below[m] = h > 0
+        for h in range(1, k):
+            free_word |= not below[h]
+            e.x[h] = zero(e.semiring) if below[h] else e.FT[k * s + h]
+        e.x[0] = zero(e.semiring) if k > e.taker and free_word else e.FT[k * s]
+        left[0] = uniform[2 * k - 2]
+        left[k] = uniform[2 * k - 1]
+        heads[k] = <int>draw(e.x, e.y, k, left, e.semiring)
+        for m in range(1, k):
+            if via[m] == k:
+                heads[m] = <int>k
+                reroute(e, m, heads, via, left + m)
+        reroute(e, k, heads, via, left + k)
+
+
+def marginals(const double[:, ::1] scores, Py_ssize_t n, bint single_root, double[:, ::1] mu,
+              int method=-1):
+    """log Z of the first n words, without checks; ``mu`` (>= n+1, >= n+1) gets the marginals.
+
+    ``scores`` is (N, N), N > n, [head, modifier], free of NaN and +inf.  -inf, and ``mu``
+    undefined, when there is no tree.  ``method`` is AUTO, SCALED, LOG_DOMAIN or LAPACK; the last
+    gives NaN where it is not exact.  Releases the GIL.  O(n^3) time, O(n^2) memory.
+    """
+    cdef Elimination e
+    cdef double log_z
+    cdef double* scratch = <double*>malloc(full_bytes(n))
+    if scratch == NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            log_z = sum_product(&e, &scores[0, 0], scores.shape[1], n, single_root, &mu[0, 0],
+                                mu.shape[1], scratch, method)
+    finally:
+        free(scratch)
+    return log_z
+
+
+def sums(
+    const double[:, :, ::1] scores,      # IN   (batch, N, N)
+    const int[::1] lengths,              # IN   (batch,) words of each sentence, or None: N - 1
+    bint single_root,
+    double[:, :, ::1] mu,                # OUT  (batch, N, N) zeros on entry, or None: log Z only
+    double[::1] log_z,                   # OUT  (batch,)
+):
+    """log Z and marginals of each sentence; the first one that is bad or has no tree, or -1."""
+    cdef Elimination e
+    cdef Py_ssize_t b, n, size = scores.shape[1], failed = -1
+    cdef const int* words = NULL if lengths is None else &lengths[0]
+    cdef double* out = NULL
+    cdef bint wanted = mu is not None
+    cdef double* scratch = <double*>malloc(full_bytes(size - 1))
+    if scratch == NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            for b in range(scores.shape[0]):
+                n = size - 1 if words == NULL else words[b]
+                if wanted:
+                    out = &mu[b, 0, 0]
+                log_z[b] = -INFINITY
+                if all_below_infinity(&scores[b, 0, 0], size, n):
+                    log_z[b] = sum_product(&e, &scores[b, 0, 0], size, n, single_root, out, size,
+                                           scratch, -1)
+                if log_z[b] == -INFINITY:
+                    failed = b
+                    break
+    finally:
+        free(scratch)
+    return failed
+
+
+def sample(
+    const double[:, ::1] scores,         # IN   (N, N)
+    Py_ssize_t n,
+    bint single_root,
+    const double[:, ::1] uniforms,       # IN   (size, 2 n) in [0, 1)
+    int[:, ::1] heads,                   # OUT  (size, n+1)
+    int method=-1,
+):
+    """One exact sample per row of ``uniforms``, without checks; log Z, or -inf without a tree.
+
+    Releases the GIL.  O(n^3) once, then O(n^2) for each sample.
+    """
+    cdef Elimination e
+    cdef double log_z
+    cdef Py_ssize_t k
+    cdef double* scratch = <double*>malloc(full_bytes(n) + 2 * (n + 8) * sizeof(double))
+    cdef double* left
+    cdef int* via
+    if scratch == NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            lay_out(&e, scratch, n)
+            log_z = prepare(&e, &scores[0, 0], scores.shape[1], single_root, method)
+            left = e.term + e.stride
+            via = <int*>(left + e.stride)
+            if log_z > -INFINITY:
+                for k in range(uniforms.shape[0]):
+                    put_back(&e, &uniforms[k, 0], left, &heads[k, 0], via, via + e.stride)
+    finally:
+        free(scratch)
+    return log_z

@@ -1,0 +1,100 @@
+# The three semirings of the dynamic programs: one recursion, several answers.
+#
+#   MAX   (max, +)        best tree           zero = -inf, one = 0
+#   SUM   (+, *)          log Z, marginals    zero = 0,    one = 1   fast, limited range
+#   LOG   (logaddexp, +)  log Z, marginals    zero = -inf, one = 0   any range
+from libc.math cimport INFINITY, exp, log, log1p
+from libc.stdint cimport int64_t
+
+
+cdef extern from "simd.h" nogil:
+    void max_plus3(const double*, const double*, const double*, const double*,
+                   const double*, const double*, Py_ssize_t n, double* out)
+    void sum_product3(const double*, const double*, const double*, const double*,
+                      const double*, const double*, Py_ssize_t n, double* out)
+    void log_plus3(const double*, const double*, const double*, const double*,
+                   const double*, const double*, Py_ssize_t n, double* out)
+    void sum_product_rows(const double* x, const double* rows, Py_ssize_t stride,
+                          Py_ssize_t count, Py_ssize_t n, double* out, Py_ssize_t step)
+    void log_plus_rows(const double* x, const double* rows, Py_ssize_t stride,
+                       Py_ssize_t count, Py_ssize_t n, double* out, Py_ssize_t step)
+    bint all_below_infinity(const double* scores, Py_ssize_t stride, Py_ssize_t n)
+    void scaled_weights(const double* scores, Py_ssize_t stride, Py_ssize_t n, double* shift,
+                        double* weights, Py_ssize_t weight_stride)
+    Py_ssize_t argmax(const double* column, Py_ssize_t n, double* value)
+    void begin_supernode(double* column, double given_up, int64_t* top, int64_t member,
+                         int64_t supernode, Py_ssize_t n)
+    void join_supernode(double* column, int64_t* enters, const double* other,
+                        const int64_t* other_enters, double given_up, int64_t* top,
+                        int64_t member, int64_t supernode, Py_ssize_t n)
+
+
+cdef enum:
+    SUM = 0
+    LOG = 1
+    MAX = 2
+
+
+cdef inline double zero(int semiring) noexcept nogil:
+    return 0.0 if semiring == SUM else -INFINITY
+
+
+cdef inline double one(int semiring) noexcept nogil:
+    return 1.0 if semiring == SUM else 0.0
+
+
+cdef inline double times(double a, double b, int semiring) noexcept nogil:
+    return a * b if semiring == SUM else a + b
+
+
+cdef inline double plus(double a, double b, int semiring) noexcept nogil:
+    if semiring == SUM:
+        return a + b
+    if b > a:
+        a, b = b, a
+    if semiring == MAX or b == -INFINITY:
+        return a
+    return a + log1p(exp(b - a))
+
+
+cdef inline void reduce3(
+    const double* a0, const double* b0, const double* a1, const double* b1,
+    const double* a2, const double* b2, Py_ssize_t n, double* out, int semiring,
+) noexcept nogil:
+    """out[c] = (+)_i a_c[i] (x) b_c[i] over i < n, for c = 0, 1, 2."""
+    if semiring == SUM:
+        sum_product3(a0, b0, a1, b1, a2, b2, n, out)
+    elif semiring == LOG:
+        log_plus3(a0, b0, a1, b1, a2, b2, n, out)
+    else:
+        max_plus3(a0, b0, a1, b1, a2, b2, n, out)
+
+
+cdef inline Py_ssize_t draw(
+    const double* a, const double* b, Py_ssize_t n, double* uniform, int semiring,
+) noexcept nogil:
+    """An index drawn in proportion to a[i] (x) b[i], or its lowest argmax when MAX.
+
+    What is left of the uniform after the draw is again uniform and is handed back in place.
+    """
+    cdef Py_ssize_t i, last = 0
+    cdef double term, total = 0.0, below = 0.0, top = -INFINITY
+    if semiring != SUM:
+        for i in range(n):
+            if a[i] + b[i] > top:
+                top = a[i] + b[i]
+                last = i
+        if semiring == MAX or top == -INFINITY:
+            return last
+    for i in range(n):
+        total += a[i] * b[i] if semiring == SUM else exp(a[i] + b[i] - top)
+    total *= uniform[0]
+    for i in range(n):
+        term = a[i] * b[i] if semiring == SUM else exp(a[i] + b[i] - top)
+        if term > 0.0:
+            last = i
+            if below + term > total:
+                uniform[0] = (total - below) / term
+                return i
+            below += term
+    return last

@@ -1,0 +1,311 @@
+/* Inner loops of the kernels, written so that a compiler vectorises them without -ffast-math.
+ *
+ * A reduction keeps LANES running values, so its order of operations is fixed by this file
+ * and not by the compiler: every machine gives the same bits.  Reductions read their inputs
+ * in whole groups of LANES; callers pad with the zero of the semiring, so that what is read
+ * past the end adds nothing (see each kernel's note on its tables).
+ *
+ * On x86-64 with glibc each loop is compiled twice and the faster copy chosen at load time.
+ */
+#ifndef ARCWISE_SIMD_H
+#define ARCWISE_SIMD_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 4
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
+#define KERNEL __attribute__((unused, target_clones("avx2", "default"))) static
+#elif defined(__GNUC__)
+#define KERNEL __attribute__((unused)) static
+#else
+#define KERNEL static
+#endif
+
+#if defined(__GNUC__)
+#define INLINE __attribute__((always_inline, unused)) static inline
+#else
+#define INLINE static inline
+#endif
+
+/* Unrolling a loop over lanes hides it from the vectoriser. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define FOR_LANES _Pragma("GCC unroll 1") for (int lane = 0; lane < LANES; lane++)
+#else
+#define FOR_LANES for (int lane = 0; lane < LANES; lane++)
+#endif
+
+typedef ptrdiff_t index_t;
+
+/* Below it exp is 0 here, which spares the slow denormals.  Cutting x off and taking exp are two
+ * steps because GCC, given both in one loop, turns the cut-off case into a branch. */
+#define CUTOFF (-708.0)
+
+INLINE double cut_off(double x)
+{
+    return x < CUTOFF ? CUTOFF : x;
+}
+
+/* exp(y) for CUTOFF <= y <= 0, within one unit in the last place; 0 below -707.4. */
+INLINE double exp_cut(double y)
+{
+    const double round_to_int = 6755399441055744.0; /* 1.5 * 2^52: the sum keeps no fraction */
+    double t = y * 1.4426950408889634 + round_to_int;
+    double k = t - round_to_int;
+    double r = (y - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10;
+    double p = 1.0 / 6227020800.0;
+    int64_t bits, power;
+    p = p * r + 1.0 / 479001600.0;
+    p = p * r + 1.0 / 39916800.0;
+    p = p * r + 1.0 / 3628800.0;
+    p = p * r + 1.0 / 362880.0;
+    p = p * r + 1.0 / 40320.0;
+    p = p * r + 1.0 / 5040.0;
+    p = p * r + 1.0 / 720.0;
+    p = p * r + 1.0 / 120.0;
+    p = p * r + 1.0 / 24.0;
+    p = p * r + 1.0 / 6.0;
+    p = p * r + 0.5;
+    p = p * r + 1.0;
+    p = p * r + 1.0;
+    memcpy(&bits, &p, sizeof bits);
+    memcpy(&power, &t, sizeof power);
+    bits += (int64_t)((uint64_t)power << 52); /* times 2^k */
+    memcpy(&p, &bits, sizeof p);
+    k += 1021.0; /* 0 at the cut-off */
+    return p * (k < 1.0 ? k : 1.0);
+}
+
+INLINE double largest(const double *lanes)
+{
+    double top = lanes[0];
+    for (int lane = 1; lane < LANES; lane++)
+        top = lanes[lane] > top ? lanes[lane] : top;
+    return top;
+}
+
+INLINE double sum(const double *lanes)
+{
+    return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+}
+
+/* Three reductions of one length n >= 1, in step, so that their latencies overlap.
+ * out[c] = max_i / sum_i / log sum_i exp  of  a_c[i] (x) b_c[i],  i < n. */
+
+KERNEL void max_plus3(const double *a0, const double *b0, const double *a1, const double *b1,
+                      const double *a2, const double *b2, index_t n, double *out)
+{
+    double t0[LANES], t1[LANES], t2[LANES];
+    FOR_LANES {
+        t0[lane] = a0[lane] + b0[lane];
+        t1[lane] = a1[lane] + b1[lane];
+        t2[lane] = a2[lane] + b2[lane];
+    }
+    for (index_t i = LANES; i < n; i += LANES) {
+        FOR_LANES {
+            double v0 = a0[i + lane] + b0[i + lane];
+            double v1 = a1[i + lane] + b1[i + lane];
+            double v2 = a2[i + lane] + b2[i + lane];
+            t0[lane] = v0 > t0[lane] ? v0 : t0[lane];
+            t1[lane] = v1 > t1[lane] ? v1 : t1[lane];
+            t2[lane] = v2 > t2[lane] ? v2 : t2[lane];
+        }
+    }
+    out[0] = largest(t0);
+    out[1] = largest(t1);
+    out[2] = largest(t2);
+}
+
+KERNEL void sum_product3(const double *a0, const double *b0, const double *a1, const double *b1,
+                         const double *a2, const double *b2, index_t n, double *out)
+{
+    double t0[LANES], t1[LANES], t2[LANES];
+    FOR_LANES {
+        t0[lane] = a0[lane] * b0[lane];
+        t1[lane] = a1[lane] * b1[lane];
+        t2[lane] = a2[lane] * b2[lane];
+    }
+    for (index_t i = LANES; i < n; i += LANES) {
+        FOR_LANES {
+            t0[lane] += a0[i + lane] * b0[i + lane];
+            t1[lane] += a1[i + lane] * b1[i + lane];
+            t2[lane] += a2[i + lane] * b2[i + lane];
+        }
+    }
+    out[0] = sum(t0);
+    out[1] = sum(t1);
+    out[2] = sum(t2);
+}
+
+INLINE double log_plus(const double *a, const double *b, index_t n)
+{
+    double t[LANES], top, shift;
+    FOR_LANES { t[lane] = a[lane] + b[lane]; }
+    for (index_t i = LANES; i < n; i += LANES) {
+        FOR_LANES {
+            double v = a[i + lane] + b[i + lane];
+            t[lane] = v > t[lane] ? v : t[lane];
+        }
+    }
+    top = largest(t);
+    shift = top > -INFINITY ? top : 0.0; /* all terms log 0: (-inf) - (-inf) would be NaN */
+    FOR_LANES { t[lane] = cut_off(a[lane] + b[lane] - shift); }
+    FOR_LANES { t[lane] = exp_cut(t[lane]); }
+    for (index_t i = LANES; i < n; i += LANES) {
+        double y[LANES];
+        FOR_LANES { y[lane] = cut_off(a[i + lane] + b[i + lane] - shift); }
+        FOR_LANES { t[lane] += exp_cut(y[lane]); }
+    }
+    return top + log(sum(t));
+}
+
+KERNEL void log_plus3(const double *a0, const double *b0, const double *a1, const double *b1,
+                      const double *a2, const double *b2, index_t n, double *out)
+{
+    out[0] = log_plus(a0, b0, n);
+    out[1] = log_plus(a1, b1, n);
+    out[2] = log_plus(a2, b2, n);
+}
+
+/* One vector with many rows, n >= 1: out[r * step] = sum_i / log sum_i exp  x[i] (x) rows[r][i]. */
+
+KERNEL void sum_product_rows(const double *x, const double *rows, index_t stride, index_t count,
+                             index_t n, double *out, index_t step)
+{
+    index_t r = 0;
+    for (; r + 3 < count; r += 4) {
+        const double *a = rows + r * stride, *b = a + stride, *c = b + stride, *d = c + stride;
+        double t0[LANES], t1[LANES], t2[LANES], t3[LANES];
+        FOR_LANES {
+            t0[lane] = x[lane] * a[lane];
+            t1[lane] = x[lane] * b[lane];
+            t2[lane] = x[lane] * c[lane];
+            t3[lane] = x[lane] * d[lane];
+        }
+        for (index_t i = LANES; i < n; i += LANES) {
+            FOR_LANES {
+                double v = x[i + lane];
+                t0[lane] += v * a[i + lane];
+                t1[lane] += v * b[i + lane];
+                t2[lane] += v * c[i + lane];
+                t3[lane] += v * d[i + lane];
+            }
+        }
+        out[r * step] = sum(t0);
+        out[(r + 1) * step] = sum(t1);
+        out[(r + 2) * step] = sum(t2);
+        out[(r + 3) * step] = sum(t3);
+    }
+    for (; r < count; r++) {
+        const double *a = rows + r * stride;
+        double t[LANES];
+        FOR_LANES { t[lane] = x[lane] * a[lane]; }
+        for (index_t i = LANES; i < n; i += LANES) {
+            FOR_LANES { t[lane] += x[i + lane] * a[i + lane]; }
+        }
+        out[r * step] = sum(t);
+    }
+}
+
+KERNEL void log_plus_rows(const double *x, const double *rows, index_t stride, index_t count,
+                          index_t n, double *out, index_t step)
+{
+    for (index_t r = 0; r < count; r++)
+        out[r * step] = log_plus(x, rows + r * stride, n);
+}
+
+/* Scores.  Those that count are rows 0..n, columns 1..n, without the diagonal. */
+
+/* 1 unless a score that counts is NaN or +inf. */
+KERNEL int all_below_infinity(const double *scores, index_t stride, index_t n)
+{
+    int64_t bad = 0;
+    for (index_t h = 0; h <= n; h++) {
+        const double *row = scores + h * stride;
+        for (index_t m = 1; m <= n; m++)
+            bad += !(row[m] < INFINITY);
+    }
+    for (index_t m = 1; bad && m <= n; m++)
+        bad -= !(scores[m * stride + m] < INFINITY);
+    return bad == 0;
+}
+
+/* shift[m] = max_h scores[h, m]; weights[h, m] = exp(scores[h, m] - shift[m]), 0 on the diagonal
+ * and where a column is all -inf.  Every tree has one arc per column, so this divides the weight
+ * of each tree by exp(sum of shift). */
+KERNEL void scaled_weights(const double *scores, index_t stride, index_t n, double *shift,
+                           double *weights, index_t weight_stride)
+{
+    for (index_t m = 0; m <= n; m++)
+        shift[m] = -INFINITY;
+    for (index_t h = 0; h <= n; h++) {
+        const double *row = scores + h * stride;
+        double own = shift[h];
+        for (index_t m = 1; m <= n; m++)
+            shift[m] = row[m] > shift[m] ? row[m] : shift[m];
+        shift[h] = own;
+    }
+    for (index_t h = 0; h <= n; h++) {
+        const double *row = scores + h * stride;
+        double *out = weights + h * weight_stride;
+        out[0] = 0.0;
+        for (index_t m = 1; m <= n; m++) {
+            double top = shift[m] > -INFINITY ? shift[m] : 0.0; /* no (-inf) - (-inf) */
+            double x = row[m] - top;
+            out[m] = cut_off(x < 0.0 ? x : 0.0);
+        }
+        for (index_t m = 1; m <= n; m++)
+            out[m] = exp_cut(out[m]);
+        out[h] = 0.0;
+    }
+}
+
+/* Columns of Chu-Liu/Edmonds. */
+
+/* Lowest index of the largest value; n is a multiple of LANES. */
+KERNEL index_t argmax(const double *column, index_t n, double *value)
+{
+    double t[LANES];
+    index_t h = 0;
+    FOR_LANES { t[lane] = column[lane]; }
+    for (index_t i = LANES; i < n; i += LANES) {
+        FOR_LANES { t[lane] = column[i + lane] > t[lane] ? column[i + lane] : t[lane]; }
+    }
+    *value = largest(t);
+    while (h < n && column[h] != *value)
+        h++;
+    return h;
+}
+
+/* First member of a cycle: its column, less the arc given up, starts the supernode's column. */
+KERNEL void begin_supernode(double *column, double given_up, int64_t *top, int64_t member,
+                            int64_t supernode, index_t n)
+{
+    for (index_t h = 0; h < n; h++) {
+        int inside = top[h] == member;
+        column[h] = inside ? -INFINITY : column[h] - given_up;
+        top[h] = inside ? supernode : top[h];
+    }
+}
+
+/* Every further member: the better of the two at each head, and the word that it enters. */
+KERNEL void join_supernode(double *restrict column, int64_t *restrict enters,
+                           const double *restrict other, const int64_t *restrict other_enters,
+                           double given_up, int64_t *restrict top, int64_t member,
+                           int64_t supernode, index_t n)
+{
+    for (index_t h = 0; h < n; h++) {
+        int inside = (top[h] == member) | (top[h] == supernode);
+        double value = other[h] - given_up;
+        int better = value > column[h];
+        double kept = better ? value : column[h];
+        enters[h] = better ? other_enters[h] : enters[h];
+        column[h] = inside ? -INFINITY : kept;
+        top[h] = inside ? supernode : top[h];
+    }
+}
+
+#endif

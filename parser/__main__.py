@@ -1,0 +1,3 @@
+from parser.cli import main
+
+main()

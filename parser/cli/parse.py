@@ -1,0 +1,141 @@
+"""parser parse"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from parser.cli.options import (
+    ENCODING,
+    ENGINE,
+    FORMAT,
+    JOBS,
+    QUIET,
+    ROOTS,
+    SKIP,
+    Skipped,
+    progress,
+)
+from parser.graph import GraphError
+from parser.inference import ENGINES, NoTreeError
+from parser.model import Model, Parse, Parser, in_order
+from parser.treebank import Sentence, TreebankError, open_output, read
+
+
+@click.command(short_help="Write predicted trees.")
+@click.argument("model_path", metavar="MODEL", type=click.Path(path_type=Path))
+@click.argument("inputs", metavar="[INPUT]...", nargs=-1)
+@click.option("-o", "--output", default="-", help="File to write; - is stdout.")
+@click.option("--engine", type=ENGINE, help="[default: exact, for the model's kind of trees]")
+@ROOTS
+@click.option(
+    "--confidence",
+    is_flag=True,
+    help="Write ArcProb and LabelProb into MISC and log p(tree) as a comment (CoNLL-U only).",
+)
+@click.option("--n-best", type=click.IntRange(1), default=1, help="Trees for each sentence.")
+@click.option("--keep-heads", is_flag=True, help="Keep the heads that the input gives.")
+@JOBS
+@FORMAT
+@ENCODING
+@SKIP
+@QUIET
+def parse(
+    model_path: Path,
+    inputs: tuple[str, ...],
+    output: str,
+    engine: str | None,
+    single_root: bool | None,
+    confidence: bool,
+    n_best: int,
+    keep_heads: bool,
+    jobs: int,
+    format_: Any,
+    encoding: str,
+    skip_invalid: bool,
+    quiet: bool,
+) -> None:
+    """Parse tokenised and tagged sentences (stdin without INPUT); only HEAD and DEPREL change.
+
+    With --n-best K > 1 each sentence is written up to K times, best tree first, with the
+    comments tree_rank and tree_score (CoNLL-U only).
+
+    \b
+    Example:
+      parser parse english.model input.conllu -o output.conllu
+    """
+    model = Model.load(model_path)
+    parser = Parser(
+        model,
+        ENGINES[engine] if engine else None,
+        single_root=single_root,
+        keep_heads=keep_heads,
+        confidence=confidence,
+    )
+    skipped = Skipped()
+
+    def sentences() -> Iterator[Sentence]:
+        for path in inputs or ("-",):
+            yield from read(
+                path,
+                format=format_,
+                heads="optional" if keep_heads else "ignored",
+                encoding=encoding,
+                on_invalid=skipped if skip_invalid else None,
+            )
+
+    def work(sentence: Sentence) -> str | TreebankError:
+        """The sentence's text, or what is wrong with it."""
+        try:
+            if n_best > 1:
+                return "".join(
+                    to_text(sentence, tree, rank)
+                    for rank, tree in enumerate(parser.k_best(sentence, n_best), 1)
+                )
+            return to_text(sentence, parser.parse(sentence))
+        except (NoTreeError, GraphError, ValueError) as error:
+            reason = str(error)
+        except MemoryError:
+            reason = f"not enough memory for {len(sentence)} words"
+        return TreebankError(sentence.source, sentence.line, sentence.number, reason)
+
+    start = time.perf_counter()
+    done = words = 0
+    bar = progress(quiet, unit=" sentences")
+    with open_output(output) as out:
+        for sentence, text in bar(in_order(work, sentences(), jobs), "parse"):
+            if isinstance(text, TreebankError):
+                if not skip_invalid:
+                    raise text
+                skipped(text)
+                continue
+            out.write(text)
+            done += 1
+            words += len(sentence)
+    if not quiet:
+        seconds = time.perf_counter() - start
+        skipped.report()
+        click.echo(
+            f"{done} sentences, {words} words in {seconds:.2f} s, "
+            f"{words / seconds if seconds else 0:.0f} words/s with reading and writing",
+            err=True,
+        )
+
+
+def to_text(sentence: Sentence, tree: Parse, rank: int | None = None) -> str:
+    """CoNLL text of a parse; n-best lists say each tree's rank and score."""
+    comments = []
+    if rank is not None:
+        comments = [f"# tree_rank = {rank}", f"# tree_score = {tree.score:.6f}"]
+    misc = None
+    if tree.arc_probabilities is not None:
+        comments.append(f"# tree_logprob = {tree.log_probability:.6f}")
+        misc = [f"ArcProb={p:.4f}" for p in tree.arc_probabilities.tolist()]
+        if tree.label_probabilities is not None:
+            labels = tree.label_probabilities.tolist()
+            misc = [f"{m}|LabelProb={p:.4f}" for m, p in zip(misc, labels, strict=True)]
+    return sentence.to_conll(tree.heads, tree.deprels, misc, comments)

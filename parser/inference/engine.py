@@ -1,0 +1,79 @@
+"""What every inference engine takes and gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parser.graph import GraphError, ScoredGraph
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Bounds on the score of the best tree: primal <= optimum <= dual."""
+
+    primal: float
+    dual: float
+
+    @property
+    def gap(self) -> float:
+        return self.dual - self.primal
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an engine found.  None where it does not have it.
+
+    Attributes
+    ----------
+    heads : ndarray of int32, (n+1,)
+    score : float
+        Of the tree, under all families of the graph.
+    log_z : float
+    marginals : ndarray of float64, (arcs,)
+        In the order of the graph's arcs.
+    part_marginals : mapping from family to ndarray of float64, (parts,)
+    certificate : Certificate
+    iterations : int
+    converged : bool
+    """
+
+    heads: np.ndarray | None = None
+    score: float | None = None
+    log_z: float | None = None
+    marginals: np.ndarray | None = None
+    part_marginals: Mapping[str, np.ndarray] = field(default_factory=dict)
+    certificate: Certificate | None = None
+    iterations: int = 1
+    converged: bool = True
+
+
+class Engine(ABC):
+    """Inference over a ScoredGraph.  Engines keep no state between graphs."""
+
+    name: str
+    families: frozenset[str]
+    constraints: frozenset[bool]  # the values of ScoredGraph.projective that it can use
+
+    def check(self, graph: ScoredGraph) -> None:
+        """GraphError if the graph has a family or a constraint that the engine cannot use."""
+        for family in sorted(graph.families - self.families):
+            raise GraphError(f"engine {self.name} cannot use the factor family {family}")
+        if graph.projective not in self.constraints:
+            kind = "projective" if graph.projective else "non-projective"
+            raise GraphError(f"engine {self.name} cannot keep to {kind} trees")
+
+    @abstractmethod
+    def best(self, graph: ScoredGraph) -> Result:
+        """The best tree, with its score and, where the engine has one, a certificate."""
+
+    def expectations(self, graph: ScoredGraph) -> Result:
+        """log Z and marginals of arcs and parts."""
+        raise GraphError(f"engine {self.name} has no marginals")
+
+    def k_best(self, graph: ScoredGraph, k: int) -> list[Result]:
+        """The k best trees, best first; fewer if there are fewer."""
+        raise GraphError(f"engine {self.name} has no k-best trees")

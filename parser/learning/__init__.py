@@ -1,0 +1,17 @@
+"""Learning weights from treebanks."""
+
+from parser.learning.learners import LEARNERS, Crf, Example, Learner, Mira, Perceptron
+from parser.learning.trainer import Epoch, Trainer, TrainingError, checkpoint_path
+
+__all__ = [
+    "LEARNERS",
+    "Crf",
+    "Epoch",
+    "Example",
+    "Learner",
+    "Mira",
+    "Perceptron",
+    "Trainer",
+    "TrainingError",
+    "checkpoint_path",
+]

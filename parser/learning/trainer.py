@@ -1,0 +1,261 @@
+"""The epoch loop: shuffling, dev scores, the best epoch, early stopping, checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parser.evaluation import Reference, Rules
+from parser.features import CompactTable, Scorer, Vocabulary
+from parser.inference import default_engine
+from parser.labelling import Labeller
+from parser.learning.learners import LEARNERS, Example, Learner
+from parser.learning.weights import largest_rows
+from parser.model import Model, Parser, Settings, in_order, replace_file
+from parser.treebank import Sentence, projective, roots
+
+log = logging.getLogger(__name__)
+
+# Below this share of non-projective trees the projective constraint helps more than it hurts.
+PROJECTIVE_SHARE = 0.02
+
+
+class TrainingError(ValueError):
+    """Training cannot start or go on; one line."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one pass over the data gave.  Dev scores are percentages over all words."""
+
+    number: int
+    loss: float
+    seconds: float
+    dev_uas: float | None
+    dev_las: float | None
+    best: bool
+
+    @property
+    def dev_score(self) -> float | None:
+        return self.dev_uas if self.dev_las is None else self.dev_las
+
+
+Progress = Callable[[Iterable[Any], str], Iterable[Any]]
+
+
+def resolve(settings: Settings, sentences: Sequence[Sentence]) -> tuple[Settings, dict[str, Any]]:
+    """Fill in the tree constraint from the training trees, and describe them."""
+    crossing = sum(not projective(s.heads) for s in sentences)
+    several = sum(len(roots(s.heads)) > 1 for s in sentences)
+    if settings.projective is None:
+        settings = replace(settings, projective=crossing <= PROJECTIVE_SHARE * len(sentences))
+    if settings.single_root is None:
+        settings = replace(settings, single_root=several == 0)
+    return settings, {
+        "sentences": len(sentences),
+        "words": sum(map(len, sentences)),
+        "non_projective_sentences": crossing,
+        "multi_root_sentences": several,
+    }
+
+
+def fingerprint(sentences: Iterable[Sentence]) -> str:
+    """A hash of all that training reads, so that a checkpoint goes on with its own data only."""
+    digest = hashlib.sha256()
+    for s in sentences:
+        columns = (s.forms, s.lemmas, s.upos, s.xpos, s.feats, s.deprels, s.heads.tolist())
+        digest.update(repr(columns).encode())
+    return digest.hexdigest()
+
+
+class Trainer:
+    """Trains one model.
+
+    Parameters
+    ----------
+    settings : Settings
+    sentences : list of Sentence with gold heads
+    dev : list of Sentence, optional
+        Scored after each epoch; the best epoch's weights are kept.  Otherwise the last epoch's.
+    checkpoint : Path, optional
+        Written after each epoch, whole or not at all.
+    jobs : int
+        Threads that parse the dev set.
+    progress : callable
+        Wraps the loops over sentences, e.g. in a progress bar.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        sentences: Sequence[Sentence],
+        dev: Sequence[Sentence] = (),
+        *,
+        checkpoint: Path | None = None,
+        jobs: int = 1,
+        progress: Progress = lambda items, _: items,
+    ) -> None:
+        if not sentences:
+            raise TrainingError("no sentences to train on")
+        self.settings, self.data = resolve(settings, sentences)
+        self.sentences = sentences
+        self.dev = dev
+        self.checkpoint = checkpoint
+        self.jobs = jobs
+        self.progress = progress
+        self.history: list[Epoch] = []
+        self.best: CompactTable | None = None
+        self.best_score = -1.0
+        vocabulary = Vocabulary.build(sentences, self.settings.cutoff)
+        self.scorer = Scorer(vocabulary, self.settings.bits)
+        engine = default_engine(projective=bool(self.settings.projective))
+        self.learner: Learner = LEARNERS[self.settings.learner](self.scorer, engine, self.settings)
+        self.labeller: Labeller | None = None
+        # Dev scoring never ends a run over a tree with several roots.
+        rules = Rules.named("conll18", allow_multiple_roots=True)
+        self.reference = Reference(dev, rules) if dev else None
+
+    def run(self, report: Callable[[Epoch], None] = lambda _: None) -> Model:
+        """Train to the end and return the model."""
+        if self.settings.labelled:
+            self.train_labeller()
+        examples = [Example(self.scorer.encode(s), s.heads) for s in self.sentences]
+        while len(self.history) < self.settings.epochs and not self.out_of_patience():
+            epoch = self.epoch(examples)
+            self.history.append(epoch)
+            report(epoch)
+            if self.checkpoint:
+                self.save()
+        return self.model(self.best)
+
+    def train_labeller(self) -> None:
+        """The labeller needs gold trees only, so it comes first and each epoch's LAS is real."""
+        s = self.settings
+        self.labeller = Labeller.empty(self.scorer.vocabulary, self.sentences, s.label_bits)
+        losses = self.labeller.train(
+            self.sentences, s.label_epochs, s.label_rate, np.random.default_rng(s.seed)
+        )
+        for loss in self.progress(losses, "labels"):
+            log.info("label loss %.4f", loss)
+
+    def epoch(self, examples: Sequence[Example]) -> Epoch:
+        """One pass over the data in a random order that depends on the seed and the epoch alone."""
+        number = len(self.history) + 1
+        start = time.perf_counter()
+        order = np.random.default_rng([self.settings.seed, number]).permutation(len(examples))
+        loss = 0.0
+        for i in self.progress(order.tolist(), f"epoch {number}"):
+            loss += self.learner.step(examples[i])
+        self.learner.end_epoch()
+        table = largest_rows(self.learner.weights.average(), self.settings.keep_rows)
+        table = CompactTable.from_dense(table)
+        uas, las = self.score(table)
+        score = float(number) if uas is None else uas if las is None else las
+        best = score > self.best_score
+        if best:
+            self.best, self.best_score = table, score
+        seconds = time.perf_counter() - start
+        return Epoch(number, loss / len(examples), seconds, uas, las, best)
+
+    def score(self, table: CompactTable) -> tuple[float | None, float | None]:
+        """UAS and LAS on the dev set, in percent over all words."""
+        if self.reference is None:
+            return None, None
+        parser = Parser(self.model(table))
+        parses = [p for _, p in in_order(parser.parse, self.dev, self.jobs)]
+        scores = self.reference.score(
+            [p.heads for p in parses], [p.deprels for p in parses] if self.labeller else None
+        )
+        return scores.uas, scores.las if self.labeller else None
+
+    def out_of_patience(self) -> bool:
+        """Whether `patience` epochs have gone by without a better dev score."""
+        last = max((e.number for e in self.history if e.best), default=0)
+        patience = self.settings.patience
+        return bool(patience and self.dev and len(self.history) - last >= patience)
+
+    def model(self, table: CompactTable | None) -> Model:
+        """The model with the given weights."""
+        assert table is not None
+        # No times and no dates: the same run gives the same file, byte for byte.
+        epochs = [{k: v for k, v in vars(e).items() if k != "seconds"} for e in self.history]
+        record = {"data": self.data, "epochs": epochs}
+        return Model(self.settings, self.scorer, table, self.labeller, record)
+
+    # ---- checkpoints ---------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What must be equal for a checkpoint to be taken up."""
+        settings = {k: v for k, v in self.settings.to_dict().items() if k not in MAY_CHANGE}
+        return {
+            "settings": json.loads(json.dumps(settings)),
+            "train": fingerprint(self.sentences),
+            "dev": fingerprint(self.dev),
+        }
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        assert self.checkpoint is not None
+        assert self.best is not None
+        header = self.state() | {
+            "history": [vars(e) for e in self.history],
+            "best_score": self.best_score,
+        }
+        arrays = {"best_rows": self.best.rows, "best_values": self.best.values}
+        for name, array in self.learner.arrays().items():
+            if array.ndim == 2:  # most rows of a table are zero
+                rows = np.flatnonzero(array.any(1)).astype(np.uint32)
+                arrays |= {f"{name}.rows": rows, f"{name}.values": array[rows]}
+            else:
+                arrays[name] = array
+        with replace_file(self.checkpoint) as file:
+            np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+
+    def resume(self) -> None:
+        """Take up the checkpoint.  TrainingError: none there, or of other data or settings."""
+        assert self.checkpoint is not None
+        try:
+            with np.load(self.checkpoint, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        except FileNotFoundError:
+            raise TrainingError(f"{self.checkpoint}: no checkpoint to resume from") from None
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise TrainingError(f"{self.checkpoint}: not a whole checkpoint: {error}") from None
+        header = json.loads(arrays.pop("header").tobytes())
+        for key, ours in self.state().items():
+            if header[key] != ours:
+                raise TrainingError(f"{self.checkpoint}: made with other {NAMES[key]}")
+        self.history = [Epoch(**e) for e in header["history"]]
+        self.best_score = header["best_score"]
+        self.best = CompactTable(
+            self.settings.bits, arrays.pop("best_rows"), arrays.pop("best_values")
+        )
+        restored: dict[str, np.ndarray] = {}
+        for name, array in arrays.items():
+            if name.endswith(".rows"):
+                table = np.zeros_like(self.learner.weights.table)
+                table[array] = arrays[name.removesuffix("rows") + "values"]
+                restored[name.removesuffix(".rows")] = table
+            elif not name.endswith(".values"):
+                restored[name] = array
+        self.learner.restore(restored)
+
+
+# Settings that say when to stop, and so may differ between a checkpoint and its continuation.
+MAY_CHANGE = frozenset({"epochs", "patience"})
+NAMES = {"settings": "settings", "train": "training data", "dev": "dev data"}
+
+
+def checkpoint_path(model: Path) -> Path:
+    """Where the checkpoint of a model stands while it is trained."""
+    return Path(f"{os.fspath(model)}.checkpoint")

@@ -1,0 +1,132 @@
+"""Settings of a training run, from a TOML file and flags; stored in the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parser.graph import LINK
+
+LEARNERS = ("mira", "perceptron", "crf")
+OPTIMIZERS = ("sgd", "adagrad")
+
+
+class SettingsError(ValueError):
+    """A setting that does not exist or has a value that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that a training run depends on besides its data.
+
+    Attributes
+    ----------
+    factors : factor families of the model.
+    projective, single_root : tree constraint; None: as the training trees are.
+    labelled : whether relations are learned.
+    bits : the feature table has 2**bits rows of 16 weights.
+    cutoff : forms and lemmas seen fewer times count as unknown.
+    keep_rows : share of the rows, those with the largest weights, that the model keeps.
+    learner : "mira", "perceptron" or "crf".
+    epochs, patience : passes over the data, at most; and passes without a better dev score before
+        training stops (0: never).
+    seed : of the order of the sentences.
+    aggressiveness : the largest MIRA step C.
+    k : trees in a MIRA step.
+    optimizer, rate, l2 : of the CRF.  The rate of sgd falls as 1 / (1 + passes).
+    label_epochs, label_rate, label_bits : of the labeller.
+    """
+
+    factors: tuple[str, ...] = (LINK,)
+    projective: bool | None = None
+    single_root: bool | None = None
+    labelled: bool = True
+    bits: int = 21
+    cutoff: int = 2
+    keep_rows: float = 0.25
+    learner: str = "mira"
+    epochs: int = 10
+    patience: int = 0
+    seed: int = 0
+    aggressiveness: float = 0.1
+    k: int = 1
+    optimizer: str = "sgd"
+    rate: float = 0.1
+    l2: float = 0.0
+    label_epochs: int = 5
+    label_rate: float = 0.05
+    label_bits: int = 16
+
+    def __post_init__(self) -> None:
+        for name in dataclasses.fields(self):
+            check_type(name.name, getattr(self, name.name), str(name.type))
+        if set(self.factors) != {LINK}:
+            raise SettingsError(
+                f"factors: only {LINK} can be trained, got {', '.join(self.factors)}"
+            )
+        for name, allowed in (("learner", LEARNERS), ("optimizer", OPTIMIZERS)):
+            if getattr(self, name) not in allowed:
+                raise SettingsError(
+                    f"{name}: one of {', '.join(allowed)}, got {getattr(self, name)!r}"
+                )
+        for name, low, high in (
+            ("bits", 8, 26),
+            ("cutoff", 1, 1_000_000),
+            ("keep_rows", 0.0, 1.0),
+            ("epochs", 1, 10_000),
+            ("patience", 0, 10_000),
+            ("seed", 0, 2**63 - 1),
+            ("aggressiveness", 1e-12, float("inf")),
+            ("k", 1, 1000),
+            ("rate", 1e-12, 1e6),
+            ("l2", 0.0, 1e6),
+            ("label_epochs", 0, 10_000),
+            ("label_rate", 1e-12, 1e6),
+            ("label_bits", 8, 24),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise SettingsError(f"{name}: {low} to {high}, got {getattr(self, name)}")
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], where: str) -> Settings:
+        """From JSON or TOML values; SettingsError names an unknown key."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise SettingsError(f"{where}: unknown setting {unknown[0]!r}")
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        try:
+            return cls(**values)
+        except SettingsError as error:
+            raise SettingsError(f"{where}: {error}") from None
+
+    @classmethod
+    def from_toml(cls, path: Path) -> dict[str, Any]:
+        """The settings that a TOML file gives, checked, as a dictionary."""
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{path}: {error}") from None
+        cls.from_dict(values, str(path))
+        return values
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def check_type(name: str, value: Any, annotation: str) -> None:
+    """Booleans are not numbers, and whole numbers are fine where a float is meant."""
+    wanted: dict[str, tuple[type, ...]] = {
+        "bool": (bool,),
+        "bool | None": (bool, type(None)),
+        "int": (int,),
+        "float": (int, float),
+        "str": (str,),
+        "tuple[str, ...]": (tuple,),
+    }
+    fits = isinstance(value, wanted[annotation])
+    if not fits or (isinstance(value, bool) and bool not in wanted[annotation]):
+        raise SettingsError(f"{name}: {annotation} is wanted, got {value!r}")
