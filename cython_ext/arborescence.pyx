@@ -152,19 +152,18 @@ cdef double decode(
 
 
 def best_tree(const double[:, ::1] scores, Py_ssize_t n, bint single_root, int[::1] heads):
-    """Best tree of the first n words, without checks; its score, or -inf if there is none.
+    """Best tree of the first n words; its score, or -inf if a score is bad or there is no tree.
 
-    ``scores`` is (N, N), N > n, [head, modifier], free of NaN and +inf; ``heads`` (>= n+1,) is
-    written.  Releases the GIL.  O(n^2) time and memory.
+    ``scores`` is (N, N), N > n, [head, modifier]; NaN and +inf are bad.  ``heads`` (>= n+1,) is
+    written.  Sizes are the caller's promise.  Releases the GIL.  O(n^2) time and memory.
     """
-    cdef double value
+    cdef double value = -INFINITY
     cdef void* scratch = malloc(scratch_bytes(n))
     if scratch == NULL:
         raise MemoryError
-    try:
-        with nogil:
+    with nogil:
+        if all_below_infinity(&scores[0, 0], scores.shape[1], n):
             value = decode(&scores[0, 0], scores.shape[1], n, single_root, &heads[0], scratch)
-    finally:
         free(scratch)
     return value
 

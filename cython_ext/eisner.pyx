@@ -23,6 +23,7 @@ chart on one side only; those that end inside start in the padding of the row be
 """
 from libc.math cimport INFINITY, exp, isfinite, log
 from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
 from cython_ext.semiring cimport (
     LOG, MAX, SUM, all_below_infinity, draw, one, plus, reduce3, scaled_weights, times, zero,
@@ -73,8 +74,11 @@ cdef void lay_out(Chart* chart, double* memory, Py_ssize_t n, bint single_root) 
 
 cdef void clear(double* table, Py_ssize_t n, int semiring) noexcept nogil:
     cdef Py_ssize_t i
+    if semiring == SUM:
+        memset(table - 8, 0, table_size(n) * sizeof(double))
+        return
     for i in range(-8, <Py_ssize_t>table_size(n) - 8):
-        table[i] = zero(semiring)
+        table[i] = -INFINITY
 
 
 cdef double inside(Chart* chart) noexcept nogil:
@@ -109,8 +113,8 @@ cdef double inside(Chart* chart) noexcept nogil:
     return t[0]
 
 
-cdef inline double share(double outside, double inside, double goal, int semiring) noexcept nogil:
-    return outside * inside / goal if semiring == SUM else exp(outside + inside - goal)
+cdef inline double share(double outside, double inside, double inverse, int semiring) noexcept nogil:
+    return outside * inside * inverse if semiring == SUM else exp(outside + inside + inverse)
 
 
 cdef void outside(
@@ -131,7 +135,7 @@ cdef void outside(
     cdef double* V = chart.V
     cdef double x[3]
     cdef double y[3]
-    cdef double o, via
+    cdef double o, via, inverse = 1.0 / goal if semiring == SUM else -goal
     clear(IT, n, semiring)
     clear(oC, n, semiring)
     clear(oCT, n, semiring)
@@ -144,7 +148,7 @@ cdef void outside(
         oC[n] = oCT[n * s] = one(semiring)
     else:
         for i in range(1, n + 1):
-            mu[i] = share(I[i], CT[n * s + i], goal, semiring)
+            mu[i] = share(I[i], CT[n * s + i], inverse, semiring)
             # C[i, 1] and C[i, n] are the two halves of a root child's sentence.
             oC[i * s + n] = oCT[n * s + i] = I[i]
             o = times(chart.w[i], CT[n * s + i], semiring)
@@ -169,13 +173,13 @@ cdef void outside(
             o = plus(oC[i * s + j], plus(x[0], y[0], semiring), semiring)
             oC[i * s + j] = oCT[j * s + i] = o
             o = plus(o, y[2], semiring)
-            mu[i * mu_stride + j] = share(o, I[i * s + j], goal, semiring)
+            mu[i * mu_stride + j] = share(o, I[i * s + j], inverse, semiring)
             via = times(o, chart.w[i * chart.w_stride + j], semiring)
             if i > 0:
                 o = plus(oC[j * s + i], plus(x[1], y[1], semiring), semiring)
                 oC[j * s + i] = oCT[i * s + j] = o
                 o = plus(o, x[2], semiring)
-                mu[j * mu_stride + i] = share(o, I[j * s + i], goal, semiring)
+                mu[j * mu_stride + i] = share(o, I[j * s + i], inverse, semiring)
                 via = plus(via, times(o, chart.w[j * chart.w_stride + i], semiring), semiring)
             V[i * s + j] = V[j * s + i] = via
 
@@ -189,7 +193,8 @@ cdef void walk(
     """Read one tree off the inside chart, top down: the best or, by ``uniform``, a sample.
 
     The charts hold values only.  Which split gave them is worked out again here, for the 2 n
-    spans of one tree instead of all n^2; ties go to the lowest index.
+    spans of one tree instead of all n^2.  Of equal splits the one that leaves most words to the
+    lower of two heads is taken.
     """
     cdef Py_ssize_t s = chart.stride, depth = 0, used = 0, h, e, m, r, low, high
     cdef int semiring = chart.semiring
@@ -203,7 +208,7 @@ cdef void walk(
         if semiring != MAX:
             u = uniform[used]
             used += 1
-        m = 1 + draw(chart.I + 1, chart.CT + chart.n * s + 1, chart.n, &u, semiring)
+        m = 1 + draw(chart.I + 1, chart.CT + chart.n * s + 1, chart.n, &u, semiring, False)
         heads[m] = 0
         stack[0], stack[1], stack[2], stack[3] = <int>m, 1, <int>m, <int>chart.n
         depth = 2
@@ -216,13 +221,14 @@ cdef void walk(
             u = uniform[used]
             used += 1
         low, high = (h + 1, e + 1) if h < e else (e, h)
-        m = low + draw(chart.I + h * s + low, chart.CT + e * s + low, high - low, &u, semiring)
+        m = low + draw(chart.I + h * s + low, chart.CT + e * s + low, high - low, &u, semiring,
+                       h < e)
         heads[m] = <int>h
         low, high = (h, m) if h < m else (m, h)
         if semiring != MAX:
             u = uniform[used]
             used += 1
-        r = low + draw(C + low * s + low, C + high * s + low + 1, high - low, &u, semiring)
+        r = low + draw(C + low * s + low, C + high * s + low + 1, high - low, &u, semiring, True)
         stack[2 * depth], stack[2 * depth + 1] = <int>m, <int>e
         stack[2 * depth + 2], stack[2 * depth + 3] = <int>low, <int>r
         stack[2 * depth + 4], stack[2 * depth + 5] = <int>high, <int>r + 1
@@ -313,19 +319,18 @@ cdef double sum_product(
 
 
 def best_tree(const double[:, ::1] scores, Py_ssize_t n, bint single_root, int[::1] heads):
-    """Best tree of the first n words, without checks; its score, or -inf if there is none.
+    """Best tree of the first n words; its score, or -inf if a score is bad or there is no tree.
 
-    ``scores`` is (N, N), N > n, [head, modifier], free of NaN and +inf; ``heads`` (>= n+1,) is
-    written.  Releases the GIL.  O(n^3) time, O(n^2) memory.
+    ``scores`` is (N, N), N > n, [head, modifier]; NaN and +inf are bad.  ``heads`` (>= n+1,) is
+    written.  Sizes are the caller's promise.  Releases the GIL.  O(n^3) time, O(n^2) memory.
     """
-    cdef double value
+    cdef double value = -INFINITY
     cdef void* scratch = malloc(scratch_bytes(n))
     if scratch == NULL:
         raise MemoryError
-    try:
-        with nogil:
+    with nogil:
+        if all_below_infinity(&scores[0, 0], scores.shape[1], n):
             value = decode(&scores[0, 0], scores.shape[1], n, single_root, &heads[0], scratch)
-    finally:
         free(scratch)
     return value
 

@@ -110,7 +110,7 @@ cdef class Encoded:
 
 
 cdef struct Scratch:
-    uint32_t *rows            # rows of up to two arcs, double-buffered
+    uint32_t *rows            # rows of three arcs, one after another on their way through memory
     Py_ssize_t capacity
     uint32_t *extras[N_KINDS]
     int n_extras[N_KINDS]
@@ -354,7 +354,7 @@ cdef class Templates:
             if x.extras[k] == NULL:
                 return 1
         x.capacity = per_arc
-        x.rows = <uint32_t *>malloc((2 * per_arc + 1) * sizeof(uint32_t))
+        x.rows = <uint32_t *>malloc((3 * per_arc + 1) * sizeof(uint32_t))
         x.count_coarse = <int32_t *>calloc(top_coarse + 1, sizeof(int32_t))
         x.count_fine = <int32_t *>calloc(top_fine + 1, sizeof(int32_t))
         x.extras[K_PLAIN][0] = 0
@@ -440,14 +440,14 @@ cdef class Templates:
     cdef void score_arcs(self, Encoded s, const int32_t *heads, const int32_t *offsets,
                          const float *w, const uint64_t *find, const double *alone, Scratch *x,
                          double *out) noexcept nogil:
-        cdef int m, side, t, h, first, last, a, k, i, slot
-        cdef int pending = -1, pending_k = 0, pending_slot = 0
-        cdef bint pending_right = False
-        cdef uint32_t *rows = x.rows
-        cdef uint32_t *pending_rows = x.rows + x.capacity
-        cdef uint32_t *swap
+        cdef int m, side, t, h, first, last, a, slot, turn = 0
+        cdef Flight[3] flights
+        cdef Flight *flight
         cdef const double *from_head
         cdef const double *from_modifier
+        for t in range(3):
+            flights[t].rows = x.rows + t * x.capacity
+            flights[t].arc = -1
         for m in range(1, s.n + 1):
             first = offsets[m - 1]
             last = offsets[m]
@@ -470,29 +470,23 @@ cdef class Templates:
                     while t != h:
                         self.add_between(s, x, t)
                         t += 1 if side else -1
-                    k = self.arc_rows(s, x, h, m, rows)
-                    if find != NULL:
-                        k = locate(find, rows, k)
-                    for i in range(k):
-                        ARC_PREFETCH(w + <Py_ssize_t>rows[i] * SLOTS_)
                     slot = bin_slot(h, m)
                     from_head = alone + h * SLOTS_
                     out[a] = (from_head[0] + from_head[slot] + from_modifier[0] + from_modifier[slot])
                     if h < m:
                         out[a] += from_head[1] + from_modifier[1]
-                    # While this arc's rows are on their way, add up the arc before it.
-                    if pending >= 0:
-                        out[pending] += sum_rows(w, pending_rows, pending_k, pending_slot, pending_right)
-                    swap = rows
-                    rows = pending_rows
-                    pending_rows = swap
-                    pending = a
-                    pending_k = k
-                    pending_slot = slot
-                    pending_right = h < m
+                    flight = &flights[turn]
+                    flight.arc = a
+                    flight.slot = slot
+                    flight.right = h < m
+                    flight.k = self.arc_rows(s, x, h, m, flight.rows)
+                    advance(flights, turn, w, find, out)
+                    turn = (turn + 1) % 3
                     a += 1 if side else -1
-        if pending >= 0:
-            out[pending] += sum_rows(w, pending_rows, pending_k, pending_slot, pending_right)
+        for t in range(2):
+            flights[turn].arc = -1
+            advance(flights, turn, w, find, out)
+            turn = (turn + 1) % 3
 
     cdef int accumulate(self, Encoded s, const int32_t *heads, const int32_t *offsets,
                         const double *coefficients, double tolerance, Scratch *x,
@@ -604,6 +598,36 @@ cdef inline double sum_rows(const float *w, const uint32_t *rows, int k, int slo
         if right:
             even += row[1]
     return <double>even + odd
+
+
+cdef struct Flight:
+    uint32_t *rows
+    int arc                   # -1: nothing
+    int k
+    int slot
+    bint right
+
+
+cdef inline void advance(Flight *flights, int turn, const float *w, const uint64_t *find,
+                         double *out) noexcept nogil:
+    """Ask for what the newest arc needs, go on with the one before it, add up the oldest.
+
+    Each step reads only what was asked for one arc earlier, so that the waits for memory overlap.
+    """
+    cdef Flight *newest = &flights[turn]
+    cdef Flight *middle = &flights[(turn + 2) % 3]
+    cdef Flight *oldest = &flights[(turn + 1) % 3]
+    cdef int i
+    if newest.arc >= 0 and find != NULL:
+        for i in range(newest.k):
+            ARC_PREFETCH(find + (newest.rows[i] >> 5))
+    if middle.arc >= 0:
+        if find != NULL:
+            middle.k = locate(find, middle.rows, middle.k)
+        for i in range(middle.k):
+            ARC_PREFETCH(w + <Py_ssize_t>middle.rows[i] * SLOTS_)
+    if oldest.arc >= 0:
+        out[oldest.arc] += sum_rows(w, oldest.rows, oldest.k, oldest.slot, oldest.right)
 
 
 cdef inline void add_slots(float *row, float c, int slot, bint right) noexcept nogil:

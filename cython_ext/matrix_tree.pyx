@@ -24,7 +24,8 @@ p above the diagonal and the w[k,m] that k left with below it:
 
 so that every sum runs along two rows.  Rows have padding of the semiring's zero.
 
-From ``DENSE`` words on, LU of the Laplacian by LAPACK is faster and is tried first.  Its result
+From ``DENSE`` words on, LU of the Laplacian by LAPACK is faster and is tried first; below, its
+threads cost more than they save.  Its result
 stands if the share of trees among all choices of heads, Z / prod_m (sum of column m), bounds the
 cancellation in its pivots and, for marginals, if every column sums to one.
 """
@@ -42,7 +43,7 @@ from cython_ext.semiring cimport (
 AUTO, SCALED, LOG_DOMAIN, LAPACK = -1, SUM, LOG, 2     # `method` of the functions below
 
 cdef enum:
-    DENSE = 100
+    DENSE = 300
     BY_LAPACK = 2
 
 # By pointer, so that building needs no scipy.
@@ -351,7 +352,7 @@ cdef inline void reroute(Elimination* e, Py_ssize_t m, int* heads, int* via,
         # Row 0 of F is what the words before the taker see of the root; FT has all of it.
         e.x[j] = e.FT[(start + j) * s] if h == 0 and m >= e.taker else e.F[h * s + start + j]
         e.x[j] = times(e.x[j], e.FT[m * s + start + j], e.semiring)
-    j = draw(e.x, e.y, count + 1, uniform, e.semiring)
+    j = draw(e.x, e.y, count + 1, uniform, e.semiring, False)
     via[m] = <int>(start + j) if j else 0
 
 
@@ -394,7 +395,7 @@ cdef void put_back(
         e.x[0] = zero(e.semiring) if k > e.taker and free_word else e.FT[k * s]
         left[0] = uniform[2 * k - 2]
         left[k] = uniform[2 * k - 1]
-        heads[k] = <int>draw(e.x, e.y, k, left, e.semiring)
+        heads[k] = <int>draw(e.x, e.y, k, left, e.semiring, False)
         for m in range(1, k):
             if via[m] == k:
                 heads[m] = <int>k

@@ -71,9 +71,9 @@ cdef inline void reduce3(
 
 
 cdef inline Py_ssize_t draw(
-    const double* a, const double* b, Py_ssize_t n, double* uniform, int semiring,
+    const double* a, const double* b, Py_ssize_t n, double* uniform, int semiring, bint highest,
 ) noexcept nogil:
-    """An index drawn in proportion to a[i] (x) b[i], or its lowest argmax when MAX.
+    """An index drawn in proportion to a[i] (x) b[i]; when MAX its lowest or highest argmax.
 
     What is left of the uniform after the draw is again uniform and is handed back in place.
     """
@@ -81,7 +81,7 @@ cdef inline Py_ssize_t draw(
     cdef double term, total = 0.0, below = 0.0, top = -INFINITY
     if semiring != SUM:
         for i in range(n):
-            if a[i] + b[i] > top:
+            if a[i] + b[i] > top or (highest and a[i] + b[i] == top):
                 top = a[i] + b[i]
                 last = i
         if semiring == MAX or top == -INFINITY:

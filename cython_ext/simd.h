@@ -235,7 +235,7 @@ KERNEL int all_below_infinity(const double *scores, index_t stride, index_t n)
 
 /* shift[m] = max_h scores[h, m]; weights[h, m] = exp(scores[h, m] - shift[m]), 0 on the diagonal
  * and where a column is all -inf.  Every tree has one arc per column, so this divides the weight
- * of each tree by exp(sum of shift). */
+ * of each tree by exp(sum of shift).  Rows of weights have room for LANES - 1 more. */
 KERNEL void scaled_weights(const double *scores, index_t stride, index_t n, double *shift,
                            double *weights, index_t weight_stride)
 {
@@ -257,8 +257,11 @@ KERNEL void scaled_weights(const double *scores, index_t stride, index_t n, doub
             double x = row[m] - top;
             out[m] = cut_off(x < 0.0 ? x : 0.0);
         }
-        for (index_t m = 1; m <= n; m++)
-            out[m] = exp_cut(out[m]);
+        for (index_t m = n + 1; m < n + LANES; m++)
+            out[m] = CUTOFF;
+        for (index_t m = 1; m <= n; m += LANES) {
+            FOR_LANES { out[m + lane] = exp_cut(out[m + lane]); }
+        }
         out[h] = 0.0;
     }
 }

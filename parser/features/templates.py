@@ -58,8 +58,8 @@ ARC = """
 Hw Mw | Hw Mp | Hp Mw | Hw Hp Mp | Hp Mw Mp | Hw Hp Mw | Hw Mw Mp | Hw Hp Mw Mp | Hp Mp
 Hw Mc | Hc Mw | Hc Mc | Hp Mc | Hc Mp
 Hl Ml | Hl Mp | Hp Ml | Hl Mc | Hc Ml | Hl Hp Mp | Hp Ml Mp | Hl Hc Mc | Hc Ml Mc
-Hs Mc | Hc Ms | Hs Ms | Hs Hc Ms Mc | Hs Mp | Hp Ms | Hx Mc | Hc Mx
-Hf Mf | Hc Hf Mc Mf | Hc Hf Mc | Hc Mc Mf | Hf Mp | Hp Mf | Hw Mf | Hf Mw
+Hs Mc | Hc Ms
+Hf Mf | Hc Hf Mc Mf
 Hc Mc Hm | Hc Mc Mm | Hc Mc Hm Mm
 Hp Hp+1 Mp | Hp-1 Hp Mp | Hp Mp-1 Mp | Hp Mp Mp+1
 Hp Hp+1 Mp-1 Mp | Hp-1 Hp Mp-1 Mp | Hp Hp+1 Mp Mp+1 | Hp-1 Hp Mp Mp+1
@@ -67,10 +67,9 @@ Hp-1 Hp Hp+1 Mp | Hp Mp-1 Mp Mp+1
 Hc Hc+1 Mc | Hc-1 Hc Mc | Hc Mc-1 Mc | Hc Mc Mc+1
 Hc Hc+1 Mc-1 Mc | Hc-1 Hc Mc-1 Mc | Hc Hc+1 Mc Mc+1 | Hc-1 Hc Mc Mc+1
 Hc-1 Hc Hc+1 Mc-1 Mc Mc+1 | Hc-2 Hc-1 Hc Mc Mc+1 Mc+2
-Hp Mp Mw+1 | Hp Mw-1 Mp | Hw+1 Hp Mp | Hw-1 Hp Mp
-Hp Bp Mp | Hc Bc Mc | Hw Bc Mc | Hc Bc Mw
+Hp Bp Mp | Hc Bc Mc
 Hp D Mp | Hc D Mc | Hc D | D Mc
-Hp N Mp | Hc N Mc | Hw N Mc | Hc N Mw
+Hp N Mp | Hc N Mc
 Hp S Mp | Hc S Mc
 """
 

@@ -38,6 +38,7 @@ class NoTreeError(ValueError):
 class Kernels(NamedTuple):
     """The compiled functions of one tree constraint, as in `cython_ext`."""
 
+    best_tree: Callable[..., float]
     best_trees: Callable[..., int]
     sums: Callable[..., int]
     sample: Callable[..., float]
@@ -66,13 +67,7 @@ def as_batch(arc_scores: ArrayLike, lengths: ArrayLike | None, mask: ArrayLike |
     ValueError
         If a shape, a dtype or a length is wrong.  Values of scores are left to the kernels.
     """
-    scores = np.ascontiguousarray(arc_scores, np.float64)
-    if scores.ndim not in (2, 3) or scores.shape[-1] != scores.shape[-2]:
-        raise ValueError(
-            f"arc_scores must have shape (n+1, n+1) or (batch, n+1, n+1), got {scores.shape}"
-        )
-    if scores.shape[-1] < 2:
-        raise ValueError("arc_scores covers no words: it needs the root and at least one word")
+    scores = _as_scores(arc_scores)
     if mask is not None:
         allowed = np.asarray(mask)
         if allowed.dtype != bool or allowed.shape != scores.shape:
@@ -87,6 +82,16 @@ def as_batch(arc_scores: ArrayLike, lengths: ArrayLike | None, mask: ArrayLike |
     if lengths is not None:
         lengths = _as_lengths(lengths, len(scores), scores.shape[-1], batched)
     return Batch(scores, lengths, batched)
+
+
+def _as_scores(arc_scores: ArrayLike) -> Floats:
+    scores = np.ascontiguousarray(arc_scores, np.float64)
+    shape = scores.shape
+    if len(shape) not in (2, 3) or shape[-1] != shape[-2]:
+        raise ValueError(f"arc_scores must have shape (n+1, n+1) or (batch, n+1, n+1), got {shape}")
+    if shape[-1] < 2:
+        raise ValueError("arc_scores covers no words: it needs the root and at least one word")
+    return scores
 
 
 def _as_lengths(lengths: ArrayLike, batch: int, size: int, batched: bool) -> NDArray[np.int32]:
@@ -112,6 +117,15 @@ def best_tree(
     single_root: bool,
     mask: ArrayLike | None,
 ) -> tuple[Heads, Floats]:
+    if lengths is None and mask is None:
+        scores = _as_scores(arc_scores)
+        if scores.ndim == 2:  # the short way: for few words the checks cost more than the tree
+            heads = np.empty(len(scores), np.int32)
+            value = kernels.best_tree(scores, len(scores) - 1, single_root, heads)
+            if value == -np.inf:
+                batch = Batch(scores[None], None, False)
+                raise failure(batch, 0, single_root, kernels.projective)
+            return heads, np.float64(value)
     batch = as_batch(arc_scores, lengths, mask)
     scores = batch.scores
     heads = np.empty(scores.shape[:2], np.int32)

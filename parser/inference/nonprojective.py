@@ -23,7 +23,13 @@ __all__ = [
     "sample",
 ]
 
-_KERNELS = Kernels(arborescence.best_trees, matrix_tree.sums, matrix_tree.sample, projective=False)
+_KERNELS = Kernels(
+    arborescence.best_tree,
+    arborescence.best_trees,
+    matrix_tree.sums,
+    matrix_tree.sample,
+    projective=False,
+)
 
 
 def best_tree(

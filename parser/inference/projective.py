@@ -24,7 +24,7 @@ __all__ = [
     "sample",
 ]
 
-_KERNELS = Kernels(eisner.best_trees, eisner.sums, eisner.sample, projective=True)
+_KERNELS = Kernels(eisner.best_tree, eisner.best_trees, eisner.sums, eisner.sample, projective=True)
 
 
 def best_tree(
@@ -56,7 +56,7 @@ def best_tree(
     -------
     heads : ndarray of int32, shape (n+1,) or (batch, N)
         ``heads[..., m]`` is the head of word ``m``; -1 at position 0 and in padding.
-        Every comparison of splits prefers the lowest index: ties give the same tree on every run.
+        Ties go to the lower of two heads, span by span: the same tree on every run.
     score : float64, shape () or (batch,)
         Sum of the scores of the tree's arcs.
 

@@ -136,7 +136,7 @@ def hildreth(
     for _ in range(10_000):
         moves = np.clip(a + (violations - products @ a) / norms, 0, ceiling) - a
         i = int(np.abs(moves).argmax())
-        if abs(moves[i]) <= tolerance * ceiling:
+        if abs(moves[i]) <= tolerance * (violations / norms).max():
             break
         a[i] += moves[i]
     return a

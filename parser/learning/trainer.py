@@ -19,6 +19,7 @@ from parser.evaluation import Reference, Rules
 from parser.features import CompactTable, Scorer, Vocabulary
 from parser.inference import default_engine
 from parser.labelling import Labeller
+from parser.learning.calibration import fit_scale
 from parser.learning.learners import LEARNERS, Example, Learner
 from parser.learning.weights import largest_rows
 from parser.model import Model, Parser, Settings, in_order, replace_file
@@ -136,7 +137,12 @@ class Trainer:
             report(epoch)
             if self.checkpoint:
                 self.save()
-        return self.model(self.best)
+        model = self.model(self.best)
+        if self.dev:
+            parser = Parser(model)
+            graphs = [parser.graph(s) for s in self.dev]
+            model.scale = fit_scale(parser.engine, graphs, [s.heads for s in self.dev])
+        return model
 
     def train_labeller(self) -> None:
         """The labeller needs gold trees only, so it comes first and each epoch's LAS is real."""
@@ -190,7 +196,7 @@ class Trainer:
         # No times and no dates: the same run gives the same file, byte for byte.
         epochs = [{k: v for k, v in vars(e).items() if k != "seconds"} for e in self.history]
         record = {"data": self.data, "epochs": epochs}
-        return Model(self.settings, self.scorer, table, self.labeller, record)
+        return Model(self.settings, self.scorer, table, self.labeller, record=record)
 
     # ---- checkpoints ---------------------------------------------------------------------------
 
@@ -225,7 +231,7 @@ class Trainer:
         """Take up the checkpoint.  TrainingError: none there, or of other data or settings."""
         assert self.checkpoint is not None
         try:
-            with np.load(self.checkpoint, allow_pickle=False) as archive:
+            with self.checkpoint.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
         except FileNotFoundError:
             raise TrainingError(f"{self.checkpoint}: no checkpoint to resume from") from None

@@ -37,6 +37,10 @@ class Model:
     scorer : Scorer
     table : CompactTable
     labeller : Labeller or None
+    scale : float
+        Arc scores times this are log potentials whose probabilities can be believed, which the
+        margins of MIRA or a perceptron are not.  Fitted to the dev set (learning.calibration), 1
+        without one.
     record : dict
         Data, scores and times of the training run, for `parser info`.
     """
@@ -45,6 +49,7 @@ class Model:
     scorer: Scorer
     table: CompactTable
     labeller: Labeller | None
+    scale: float = 1.0
     record: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -63,6 +68,7 @@ class Model:
             "settings": self.settings.to_dict(),
             "labels": labeller.labels if labeller else [],
             "label_table": list(labeller.weights.shape) if labeller else [],
+            "scale": self.scale,
             "record": self.record,
         }
 
@@ -100,6 +106,7 @@ class Model:
                 table = CompactTable(
                     settings.bits, read_array(archive, "rows"), read_array(archive, "weights")
                 )
+                scale = float(header["scale"])
                 labeller = None
                 if header["labels"]:
                     weights = np.zeros(header["label_table"], np.float32)
@@ -117,7 +124,8 @@ class Model:
                 raise ModelError(f"{path}: damaged model file: {error}") from None
             except (KeyError, ValueError, TypeError, IndexError) as error:
                 raise ModelError(f"{path}: damaged model file: {error}") from None
-        return cls(settings, Scorer(vocabulary, settings.bits), table, labeller, header["record"])
+            scorer = Scorer(vocabulary, settings.bits)
+        return cls(settings, scorer, table, labeller, scale, header["record"])
 
 
 def open_model(path: Path) -> tuple[dict[str, Any], zipfile.ZipFile]:

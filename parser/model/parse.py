@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
@@ -117,10 +117,12 @@ class Parser:
         deprels = labeller.label(ids, morph, heads) if labeller else ["_"] * graph.n
         if not self.confidence:
             return Parse(heads, deprels, score)
-        expected = self.engine.expectations(graph)
+        scale = self.model.scale
+        expected = self.engine.expectations(replace(graph, scores=scale * graph.scores))
         arcs = graph.spread(expected.marginals)[heads[1:], np.arange(1, graph.n + 1)]
         labels = labeller.probabilities(ids, morph, heads).max(1) if labeller else None
-        return Parse(heads, deprels, score, min(0.0, score - expected.log_z), arcs, labels)
+        log_probability = min(0.0, scale * score - expected.log_z)
+        return Parse(heads, deprels, score, log_probability, arcs, labels)
 
 
 def kept_arcs(heads: np.ndarray) -> Arcs:

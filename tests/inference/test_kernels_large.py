@@ -58,7 +58,7 @@ def test_the_single_root_tree_is_the_best_of_n_runs_with_one_root_arc_each(funct
 
 
 @both
-@pytest.mark.parametrize("n", [12, 130])
+@pytest.mark.parametrize("n", [12, 100])
 def test_single_root_log_z_adds_up_n_runs_with_one_root_arc_each(functions, n):
     scores = normal(n, seed=n)
     alone = []
@@ -89,7 +89,7 @@ def test_marginals_are_the_gradient_of_log_z(functions, single_root):
 
 @both
 @roots
-@pytest.mark.parametrize(("n", "scale"), [(1, 1), (2, 1), (40, 1), (40, 10), (60, 10), (150, 1)])
+@pytest.mark.parametrize(("n", "scale"), [(1, 1), (2, 1), (40, 1), (40, 10), (60, 10), (190, 1)])
 def test_every_word_has_one_head_in_expectation(functions, single_root, n, scale):
     mu, _ = functions.marginals(normal(n, scale=scale), single_root=single_root)
     assert ((mu >= 0) & (mu <= 1)).all()
@@ -117,7 +117,7 @@ def test_scaled_weights_and_logs_agree(kernel, single_root, scale):
 
 
 @roots
-@pytest.mark.parametrize("n", [7, 99, 100, 230])
+@pytest.mark.parametrize("n", [7, 150, 299, 300])
 def test_elimination_and_lapack_agree(single_root, n):
     scores = normal(n)
     by_lapack, by_elimination = np.empty((2, n + 1, n + 1))
@@ -131,17 +131,17 @@ def test_elimination_and_lapack_agree(single_root, n):
 @pytest.mark.parametrize("kernel", [eisner, matrix_tree], ids=["eisner", "matrix_tree"])
 def test_a_range_beyond_doubles_is_left_to_the_logs(kernel):
     n = 40
-    scores = normal(n, scale=200)
+    scores = normal(n, scale=2000)
     mu, log_mu = np.empty((2, n + 1, n + 1))
     log_z = kernel.marginals(scores, n, True, mu)
     assert log_z == kernel.marginals(scores, n, True, log_mu, kernel.LOG_DOMAIN)
     np.testing.assert_array_equal(mu, log_mu)
-    np.testing.assert_allclose(mu[:, 1:].sum(axis=0), 1.0, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(mu[:, 1:].sum(axis=0), 1.0, rtol=0, atol=1e-9)
 
 
 @roots
 def test_lapack_refuses_what_it_cannot_give_exactly(single_root):
-    n = 120
+    n = 300
     scores = normal(n)
     scores[1, 2] = scores[2, 1] = 60.0  # words 1 and 2 all but cut off from the rest
     mu, right = np.empty((2, n + 1, n + 1))
@@ -189,7 +189,8 @@ def test_hard_scores_give_consistent_answers(functions, single_root, scores):
     assert not np.isnan(mu).any()
     assert score <= log_z + 1e-9 * abs(log_z)
     assert log_z <= score + np.log(51) * 50
-    np.testing.assert_allclose(mu[:, 1:].sum(axis=0), 1.0, rtol=0, atol=1e-8)
+    # The sum of fifty scores of 1e6 has 7e-9 in its last place.
+    np.testing.assert_allclose(mu[:, 1:].sum(axis=0), 1.0, rtol=0, atol=1e-7)
     assert 0 <= functions.entropy(scores, single_root=single_root) <= np.log(51) * 50
 
 

@@ -1,0 +1,305 @@
+"""The command line as its users meet it: real processes, files, pipes, and bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from parser.treebank import read, read_all
+
+CONFIG = "bits = 14\nlabel_bits = 10\nlabel_epochs = 2\nepochs = 2\n"
+
+
+def parser(*args, stdin=None, cwd=None):
+    """Run the command; (exit code, stdout, stderr)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "parser", *map(str, args)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=cwd,
+        check=False,
+        timeout=120,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def fails(code, message, *args, **kwargs):
+    """The command exits with `code` and one line on stderr that holds `message`."""
+    got, out, err = parser(*args, **kwargs)
+    assert (got, out) == (code, ""), err
+    assert message in err, err
+    lines = [line for line in err.splitlines() if not line.startswith(("Usage:", "Try ", "\n"))]
+    assert len([line for line in lines if line.strip()]) == 1, err
+
+
+@pytest.fixture(scope="module")
+def files(english, tmp_path_factory):
+    """A folder with train.conllu, test.conllu, config.toml and a trained model."""
+    folder = tmp_path_factory.mktemp("cli")
+    sentences = read_all([english])
+    for name, part in (("train", sentences[:110]), ("test", sentences[150:])):
+        text = "".join(s.to_conll() for s in part)
+        (folder / f"{name}.conllu").write_text(text, encoding="utf-8")
+    (folder / "config.toml").write_text(CONFIG)
+    code, out, err = parser(
+        "train", "train.conllu", "-o", "m.model", "--config", "config.toml", cwd=folder
+    )
+    assert (code, out) == (0, ""), err
+    assert "110 sentences" in err
+    assert not (folder / "m.model.checkpoint").exists()
+    return folder
+
+
+def test_parse_changes_heads_and_relations_only(files):
+    code, _, err = parser("parse", "m.model", "test.conllu", "-o", "out.conllu", cwd=files)
+    assert code == 0, err
+    before = (files / "test.conllu").read_text(encoding="utf-8").splitlines()
+    after = (files / "out.conllu").read_text(encoding="utf-8").splitlines()
+    assert len(before) == len(after)
+    changed = 0
+    for old, new in zip(before, after, strict=True):
+        if old != new:
+            old, new = old.split("\t"), new.split("\t")
+            assert old[:6] + old[8:] == new[:6] + new[8:]
+            changed += 1
+    assert changed
+    read_all([files / "out.conllu"])  # trees, all of them
+
+
+def test_stdin_to_stdout_carries_conll_only_and_equals_files(files):
+    text = (files / "test.conllu").read_text(encoding="utf-8")
+    code, out, _ = parser("parse", "m.model", stdin=text, cwd=files)
+    assert code == 0
+    parser("parse", "m.model", "test.conllu", "-o", "out.conllu", "--jobs", 2, cwd=files)
+    assert out == (files / "out.conllu").read_text(encoding="utf-8")
+    code, again, err = parser("parse", "m.model", "--quiet", stdin=text, cwd=files)
+    assert (again, err) == (out, "")
+
+
+def test_packed_files_by_name(files):
+    assert parser("parse", "m.model", "test.conllu", "-o", "out.conllu.gz", cwd=files)[0] == 0
+    parser("parse", "m.model", "test.conllu", "-o", "out.conllu", cwd=files)
+    packed = gzip.decompress((files / "out.conllu.gz").read_bytes())
+    assert packed == (files / "out.conllu").read_bytes()
+
+
+def test_confidence_goes_into_misc_and_a_comment(files):
+    code, out, _ = parser("parse", "m.model", "test.conllu", "--confidence", cwd=files)
+    assert code == 0
+    words = [row.split("\t") for row in out.splitlines() if row.split("\t")[0].isdigit()]
+    for word in words:
+        misc = dict(pair.split("=", 1) for pair in word[9].split("|"))
+        assert 0 <= float(misc["ArcProb"]) <= 1
+        assert 0 <= float(misc["LabelProb"]) <= 1
+    logs = [line for line in out.splitlines() if line.startswith("# tree_logprob = ")]
+    assert len(logs) == len(list(read(files / "test.conllu")))
+    assert all(float(line.split("=")[1]) <= 0 for line in logs)
+
+
+def test_n_best(files):
+    plain = parser("parse", "m.model", "test.conllu", cwd=files)[1]
+    assert parser("parse", "m.model", "test.conllu", "--n-best", 1, cwd=files)[1] == plain
+    out = parser("parse", "m.model", "test.conllu", "--n-best", 3, cwd=files)[1]
+    ranks = [line for line in out.splitlines() if line.startswith("# tree_rank")]
+    assert ranks[:3] == ["# tree_rank = 1", "# tree_rank = 2", "# tree_rank = 3"]
+
+
+def test_keep_heads_keeps_them(files):
+    heads = [s.heads.tolist() for s in read(files / "test.conllu")]
+    out = parser("parse", "m.model", "test.conllu", "--keep-heads", cwd=files)[1]
+    (files / "kept.conllu").write_text(out, encoding="utf-8")
+    assert [s.heads.tolist() for s in read(files / "kept.conllu")] == heads
+
+
+def test_eval_of_a_file_with_itself_is_perfect(files):
+    code, out, _ = parser("eval", "test.conllu", "test.conllu", "--json", cwd=files)
+    assert code == 0
+    assert json.loads(out)["las"] == 100.0
+    for options in (["--by", "relation", "--by", "length"], ["--confusions"], ["--errors"]):
+        assert parser("eval", "test.conllu", "test.conllu", *options, cwd=files)[0] == 0
+
+
+def test_eval_of_engines_agrees_with_eval_of_their_output(files):
+    parser("parse", "m.model", "test.conllu", "-o", "out.conllu", "--engine", "mst", cwd=files)
+    score = json.loads(parser("eval", "test.conllu", "out.conllu", "--json", cwd=files)[1])
+    args = ["--model", "m.model", "--engine", "mst", "--engine", "projective", "--json"]
+    rows = json.loads(parser("eval", "test.conllu", *args, cwd=files)[1])
+    assert [row["engine"] for row in rows] == ["mst", "projective"]
+    assert rows[0]["UAS"] == score["uas"]
+    assert rows[0]["LAS"] == score["las"]
+    assert rows[0]["tokens/s"] > 0
+
+
+def test_eval_against_a_second_system(files):
+    parser("parse", "m.model", "test.conllu", "-o", "out.conllu", cwd=files)
+    args = ["test.conllu", "test.conllu", "--against", "out.conllu", "--json"]
+    rows = json.loads(parser("eval", *args, cwd=files)[1])
+    assert {row["measure"] for row in rows} == {"uas", "las"}
+    assert all(0 < row["p"] < 0.05 for row in rows)
+
+
+def test_info_and_show(files):
+    code, out, _ = parser("info", "m.model", cwd=files)
+    assert code == 0
+    assert "mira" in out
+    assert "nsubj" in out
+    assert json.loads(parser("info", "m.model", "--json", cwd=files)[1])["version"] == 1
+    code, out, _ = parser("show", "test.conllu", "--sentence", 2, cwd=files)
+    second = list(read(files / "test.conllu"))[1]
+    assert code == 0
+    assert all(form in out for form in second.forms)
+    assert "digraph" in parser("show", "test.conllu", "--sentence", 1, "--dot", cwd=files)[1]
+    fails(1, "there is no sentence 9999", "show", "test.conllu", "--sentence", 9999, cwd=files)
+
+
+BAD_ROW = "1\tA\t_\tX\t_\t_\t0\troot\t_\n\n"
+CYCLE = "1\tA\t_\tX\t_\t_\t2\tx\t_\t_\n2\tB\t_\tX\t_\t_\t1\tx\t_\t_\n\n"
+NO_GOLD = "1\tA\t_\tX\t_\t_\t_\t_\t_\t_\n\n"
+FAR = "1\tA\t_\tX\t_\t_\t7\tx\t_\t_\n\n"
+GOOD = "1\tA\t_\tX\t_\t_\t0\troot\t_\t_\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "where"), [(BAD_ROW, ":3: sentence 2:"), (CYCLE, ":3"), (NO_GOLD, ":3"), (FAR, ":3")]
+)
+def test_bad_training_trees_are_named_with_file_line_and_reason(files, text, where):
+    (files / "bad.conllu").write_text(GOOD + text)
+    fails(1, f"bad.conllu{where}", "train", "bad.conllu", "-o", "x.model", cwd=files)
+    assert not (files / "x.model").exists()
+
+
+def test_skip_invalid_goes_on_and_counts(files):
+    bad = GOOD + BAD_ROW + GOOD
+    code, out, err = parser("parse", "m.model", "--skip-invalid", stdin=bad, cwd=files)
+    assert code == 0
+    assert out.count("\n\n") == 2
+    assert "<stdin>:3" in err
+    assert "1 sentences skipped" in err
+
+
+def test_a_failed_parse_leaves_no_output(files):
+    (files / "bad.conllu").write_text(GOOD * 50 + BAD_ROW)
+    (files / "old").write_text("before")
+    names = sorted(os.listdir(files))
+    fails(1, "bad.conllu:101", "parse", "m.model", "bad.conllu", "-o", "old", cwd=files)
+    assert (files / "old").read_text() == "before"
+    assert sorted(os.listdir(files)) == names
+
+
+def test_heads_that_leave_no_tree_are_named(files):
+    text = (
+        "1\tA\t_\tX\t_\t_\t0\tx\t_\t_\n2\tB\t_\tX\t_\t_\t0\tx\t_\t_\n"
+        "3\tC\t_\tX\t_\t_\t_\tx\t_\t_\n\n"
+    )
+    fails(1, "<stdin>:1: sentence 1: ", "parse", "m.model", "--keep-heads", stdin=text, cwd=files)
+    args = ["parse", "m.model", "--keep-heads", "--multi-root", "--quiet"]
+    assert parser(*args, stdin=text, cwd=files)[0] == 0
+
+
+def test_bad_models_are_refused_in_one_line(files):
+    data = (files / "m.model").read_bytes()
+    for name, content in (("cut", data[:5000]), ("empty", b""), ("random", os.urandom(3000))):
+        (files / name).write_bytes(content)
+        fails(1, f"{name}: not a model file", "parse", name, "test.conllu", cwd=files)
+        fails(1, f"{name}: not a model file", "info", name, cwd=files)
+    fails(1, "No such file", "parse", "nothing", "test.conllu", cwd=files)
+
+
+def test_bad_use_exits_with_2(files):
+    assert parser("parse")[0] == 2
+    assert parser("train", "train.conllu", "-o", "x", "--learner", "svm", cwd=files)[0] == 2
+    (files / "wrong.toml").write_text("epoch = 3\n")
+    fails(
+        2,
+        "unknown setting 'epoch'",
+        *("train", "train.conllu", "-o", "x", "--config", "wrong.toml"),
+        cwd=files,
+    )
+    fails(
+        2,
+        "only link can be trained",
+        *("train", "train.conllu", "-o", "x", "--factors", "link,grand"),
+        cwd=files,
+    )
+    assert parser("eval", "test.conllu", cwd=files)[0] == 2
+    assert parser("eval", "test.conllu", "test.conllu", "--engine", "mst", cwd=files)[0] == 2
+
+
+def test_unreadable_paths_are_named(files):
+    fails(1, "nothing.conllu: ", "parse", "m.model", "nothing.conllu", cwd=files)
+    fails(1, "nothing.conllu: ", "train", "nothing.conllu", "-o", "x", cwd=files)
+    fails(1, "no/such/x: ", "train", "train.conllu", "-o", "no/such/x", cwd=files)
+    (files / "empty.conllu").write_text("")
+    fails(1, "empty.conllu", "train", "empty.conllu", "-o", "x", cwd=files)
+
+
+def test_a_closed_pipe_ends_quietly(files):
+    text = (files / "test.conllu").read_text(encoding="utf-8") * 40
+    (files / "many.conllu").write_text(text, encoding="utf-8")
+    command = f"{sys.executable} -m parser parse m.model many.conllu --quiet | head -n 1"
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, cwd=files, check=True
+    )
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_conllx_in_conllx_out(files):
+    text = "".join(
+        "\t".join([*row.split("\t")[:8], "_", "_"]) + "\n" if row else "\n"
+        for row in (files / "test.conllu").read_text(encoding="utf-8").splitlines()
+        if not row.startswith("#") and (not row or row.split("\t")[0].isdigit())
+    )
+    code, out, _ = parser("parse", "m.model", "--format", "conllx", stdin=text, cwd=files)
+    assert code == 0
+    assert len(out) > 1000
+    fails(
+        1,
+        "CoNLL-X, which has no MISC",
+        *("parse", "m.model", "--format", "conllx", "--confidence"),
+        stdin=text,
+        cwd=files,
+    )
+
+
+def test_ctrl_c_leaves_a_checkpoint_that_resumes(files):
+    args = ["train", "train.conllu", "-o", "long.model"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "parser", *args, "--config", "config.toml", "--epochs", "400"],
+        cwd=files,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    checkpoint = files / "long.model.checkpoint"
+    for _ in range(600):
+        if checkpoint.exists():
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume goes on" in err
+    assert "Traceback" not in err
+    done = err.count("epoch ")
+    assert not (files / "long.model").exists()
+    code, _, err = parser(
+        *args, "--config", "config.toml", "--epochs", done + 1, "--resume", cwd=files
+    )
+    assert code == 0, err
+    assert (files / "long.model").exists()
+    whole = parser(
+        *args[:3], "whole.model", "--config", "config.toml", "--epochs", done + 1, cwd=files
+    )
+    assert whole[0] == 0
+    settings = json.loads(parser("info", "whole.model", "--json", cwd=files)[1])["settings"]
+    assert settings["epochs"] == done + 1
+    assert (files / "whole.model").read_bytes() == (files / "long.model").read_bytes()

@@ -1,0 +1,173 @@
+"""Learners: updates against definitions, gradients against finite differences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from parser.features import Scorer, Vocabulary
+from parser.inference import default_engine
+from parser.learning import LEARNERS, Example
+from parser.learning.learners import gram, hildreth
+from parser.learning.weights import Weights, largest_rows
+from parser.model import Settings
+from parser.treebank import projective, read_all
+from parser.trees import is_tree
+
+
+@pytest.fixture(scope="module")
+def sentences(english):
+    return [s for s in read_all([english]) if len(s) <= 12][:30]
+
+
+def learner_for(sentences, **settings):
+    chosen = Settings(bits=14, single_root=True, **{"projective": False, **settings})
+    scorer = Scorer(Vocabulary.build(sentences), chosen.bits)
+    engine = default_engine(projective=bool(chosen.projective))
+    learner = LEARNERS[chosen.learner](scorer, engine, chosen)
+    return learner, [Example(scorer.encode(s), s.heads) for s in sentences]
+
+
+@pytest.mark.parametrize("kind", [False, True], ids=["non-projective", "projective"])
+def test_the_crf_gradient_is_the_derivative_of_log_p(sentences, kind):
+    learner, examples = learner_for(sentences, learner="crf", projective=kind)
+    rng = np.random.default_rng(0)
+    table = learner.weights.table
+    table[:] = rng.normal(scale=0.3, size=table.shape)
+    example = next(e for e in examples if e.encoded.n >= 8)
+
+    def log_p():
+        graph = learner.graph(example)
+        log_z = learner.engine.expectations(graph).log_z
+        return float(graph.indicator(example.heads) @ graph.scores) - log_z
+
+    graph = learner.graph(example)
+    expected = learner.engine.expectations(graph).marginals
+    rows, values = learner.gradient(example, graph, graph.indicator(example.heads) - expected)
+    # Weights are float32, so the difference is taken along a direction with many of them.
+    start = table.copy()
+    direction = np.zeros_like(table)
+    direction[rows] = rng.normal(size=(len(rows), table.shape[1]))
+    step = 2.0**-11
+    table[:] = start + step * direction
+    above = log_p()
+    table[:] = start - step * direction
+    below = log_p()
+    slope = float((values.astype(np.float64) * direction[rows]).sum())
+    np.testing.assert_allclose((above - below) / (2 * step), slope, rtol=2e-3)
+
+
+def test_averaging_equals_the_mean_of_all_states():
+    rng = np.random.default_rng(0)
+    weights = Weights(8)
+    states = []
+    for step in range(20):
+        if step % 3:  # some steps change nothing, and count all the same
+            rows = rng.choice(256, 5, replace=False)
+            weights.add((rows, rng.normal(size=(5, 16)).astype(np.float32)), 0.5)
+        if step == 11:
+            weights.decay(0.9)
+        weights.steps += 1
+        states.append(weights.table.copy())
+    states.insert(0, np.zeros_like(states[0]))  # before the first step
+    mean = np.mean(states, axis=0)
+    np.testing.assert_allclose(weights.average(), mean, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_hildreth_solves_the_quadratic_program(k):
+    rng = np.random.default_rng(k)
+    for _ in range(20):
+        vectors = rng.normal(size=(k, 6))
+        g, v = vectors @ vectors.T, rng.uniform(0.1, 2, size=k)
+        a = hildreth(g, v, 0.5)
+        found = minimize(
+            lambda x, g=g, v=v: x @ g @ x / 2 - x @ v,
+            np.full(k, 0.1),
+            jac=lambda x, g=g, v=v: g @ x - v,
+            bounds=[(0, 0.5)] * k,
+            method="L-BFGS-B",
+            options={"ftol": 1e-14, "gtol": 1e-10},
+        )
+        np.testing.assert_allclose(a @ g @ a / 2 - a @ v, found.fun, rtol=1e-5, atol=1e-7)
+
+
+def test_inner_products_of_sparse_vectors():
+    rng = np.random.default_rng(0)
+    dense = np.zeros((3, 40, 16), np.float32)
+    sparse = []
+    for vector in dense:
+        rows = rng.choice(40, 15, replace=False)
+        vector[rows] = rng.normal(size=(15, 16))
+        sparse.append((rows.astype(np.int64), vector[rows]))
+    flat = dense.reshape(3, -1).astype(np.float64)
+    np.testing.assert_allclose(gram(sparse), flat @ flat.T, rtol=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_mira_step_satisfies_its_margin_when_the_ceiling_is_high(sentences, k):
+    learner, examples = learner_for(sentences, learner="mira", k=k, aggressiveness=1e6)
+    for example in examples[:8]:
+        before = learner.graph(example)
+        gold = before.indicator(example.heads)
+        augmented = replace(before, scores=before.scores + 1 - gold)
+        trees = [r.heads for r in learner.engine.k_best(augmented, k)]
+        learner.step(example)
+        scores = learner.graph(example).scores
+        for tree in trees:
+            margin = (gold - before.indicator(tree)) @ scores
+            assert margin >= (tree != example.heads).sum() - 1e-2
+
+
+def test_without_weights_the_augmented_tree_has_every_head_wrong(sentences):
+    learner, examples = learner_for(sentences, learner="mira")
+    for example in [e for e in examples if e.encoded.n >= 4][:8]:
+        graph = learner.graph(example)
+        gold = graph.indicator(example.heads)
+        worst = learner.engine.best(replace(graph, scores=1 - gold)).heads
+        assert is_tree(worst.tolist())
+        assert (worst != example.heads).sum() == example.encoded.n
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"learner": "perceptron"},
+        {"learner": "mira"},
+        {"learner": "mira", "k": 4},
+        {"learner": "crf", "rate": 0.05},
+        {"learner": "crf", "optimizer": "adagrad"},
+        {"learner": "crf", "rate": 0.05, "l2": 1e-4},
+        {"learner": "mira", "projective": True},
+        {"learner": "crf", "rate": 0.05, "projective": True},
+    ],
+    ids=str,
+)
+def test_every_learner_fits_its_training_trees(sentences, settings):
+    if settings.get("projective"):  # trees that the engine can make
+        sentences = [s for s in sentences if projective(s.heads)]
+    learner, examples = learner_for(sentences, **settings)
+    first = sum(learner.step(e) for e in examples)
+    for _ in range(12):
+        learner.end_epoch()
+        last = sum(learner.step(e) for e in examples)
+    assert last < 0.2 * first
+    wrong = words = 0
+    for example in examples:
+        tree = learner.engine.best(learner.graph(example)).heads
+        wrong += int((tree != example.heads).sum())
+        words += example.encoded.n
+    assert wrong <= 0.03 * words
+
+
+def test_the_largest_rows_stay():
+    table = np.zeros((64, 16), np.float32)
+    table[:40, 3] = np.arange(1, 41) * np.where(np.arange(40) % 2, 1, -1)
+    kept = largest_rows(table, 0.25)
+    assert np.flatnonzero(kept.any(1)).tolist() == list(range(30, 40))
+    np.testing.assert_array_equal(kept[30:40], table[30:40])
+    assert largest_rows(table, 1.0) is table
+    assert not largest_rows(table, 0.0).any()

@@ -1,0 +1,119 @@
+"""The epoch loop: the same model every time, interrupted or not, and the best epoch kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parser.evaluation import Reference, Rules
+from parser.learning import Trainer, TrainingError
+from parser.model import Model, Parser, Settings
+from parser.treebank import Sentence, read_all
+
+SETTINGS = Settings(bits=14, label_bits=10, label_epochs=2, epochs=4, seed=3)
+
+
+@pytest.fixture(scope="module")
+def data(english):
+    sentences = read_all([english])
+    return sentences[:80], sentences[80:120]
+
+
+def saved(model, path):
+    model.save(path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("learner", ["mira", "crf"])
+def test_an_interrupted_run_ends_in_the_same_model(data, tmp_path, learner):
+    settings = replace(SETTINGS, learner=learner, optimizer="adagrad")
+    whole = Trainer(settings, *data).run()
+
+    checkpoint = tmp_path / "model.checkpoint"
+    first = Trainer(settings, *data, checkpoint=checkpoint)
+
+    def interrupt(epoch):
+        if epoch.number == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        first.run(interrupt)
+    second = Trainer(settings, *data, checkpoint=checkpoint)
+    second.resume()
+    assert len(second.history) == 2
+    assert saved(second.run(), tmp_path / "resumed") == saved(whole, tmp_path / "whole")
+
+
+def test_the_saved_model_gives_exactly_its_dev_score(data, tmp_path):
+    trainer = Trainer(SETTINGS, *data)
+    path = tmp_path / "model"
+    trainer.run().save(path)
+    parser = Parser(Model.load(path))
+    parses = [parser.parse(s) for s in data[1]]
+    reference = Reference(data[1], Rules.named("conll18", allow_multiple_roots=True))
+    scores = reference.score([p.heads for p in parses], [p.deprels for p in parses])
+    best = max((e for e in trainer.history if e.best), key=lambda e: e.number)
+    assert (scores.uas, scores.las) == (best.dev_uas, best.dev_las)
+    assert best.dev_las == max(e.dev_las for e in trainer.history)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_threads_change_nothing(data, tmp_path):
+    one = saved(Trainer(SETTINGS, *data).run(), tmp_path / "one")
+    two = saved(Trainer(SETTINGS, *data, jobs=2).run(), tmp_path / "two")
+    other = saved(Trainer(replace(SETTINGS, seed=4), *data).run(), tmp_path / "other")
+    assert one == two != other
+
+
+def test_training_stops_when_patience_runs_out(data):
+    trainer = Trainer(replace(SETTINGS, epochs=40, patience=2), *data)
+    trainer.run()
+    last_best = max(e.number for e in trainer.history if e.best)
+    assert len(trainer.history) == min(40, last_best + 2)
+
+
+def test_without_a_dev_set_the_last_epoch_counts(data):
+    trainer = Trainer(SETTINGS, data[0])
+    model = trainer.run()
+    assert all(e.best for e in trainer.history)
+    assert model.scale == 1.0
+
+
+def test_the_tree_constraint_follows_the_training_trees():
+    def tree(*heads):
+        n = len(heads)
+        return Sentence.from_columns(["w"] * n, heads=[-1, *heads], deprels=["x"] * n)
+
+    chain, fork, crossing = tree(0, 1, 2), tree(0, 0, 2), tree(3, 0, 2)
+    cases = [([chain], True, True), ([chain, fork], True, False), ([chain, crossing], False, True)]
+    for sentences, projective, single_root in cases:
+        s = Trainer(SETTINGS, sentences).settings
+        assert (s.projective, s.single_root) == (projective, single_root)
+    forced = Trainer(replace(SETTINGS, projective=True), [chain, crossing])
+    assert forced.settings.projective
+
+
+def test_checkpoints_of_other_runs_are_refused(data, tmp_path):
+    checkpoint = tmp_path / "model.checkpoint"
+    with pytest.raises(TrainingError, match="no checkpoint"):
+        Trainer(SETTINGS, *data, checkpoint=checkpoint).resume()
+    Trainer(replace(SETTINGS, epochs=1), *data, checkpoint=checkpoint).run()
+    with pytest.raises(TrainingError, match="other settings"):
+        Trainer(replace(SETTINGS, seed=9), *data, checkpoint=checkpoint).resume()
+    with pytest.raises(TrainingError, match="other training data"):
+        Trainer(SETTINGS, data[0][1:], data[1], checkpoint=checkpoint).resume()
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    with pytest.raises(TrainingError, match="not a whole checkpoint"):
+        Trainer(SETTINGS, *data, checkpoint=checkpoint).resume()
+
+
+def test_probabilities_are_calibrated_on_the_dev_set(data):
+    model = Trainer(SETTINGS, *data).run()
+    parser = Parser(model, confidence=True)
+    parses = [(s, parser.parse(s)) for s in data[1]]
+    mean = np.mean([p for _, parse in parses for p in parse.arc_probabilities])
+    right = np.mean([x for s, parse in parses for x in (parse.heads == s.heads)[1:]])
+    assert abs(mean - right) < 0.06
+    for _, parse in parses:
+        assert parse.log_probability <= 0
