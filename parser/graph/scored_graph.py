@@ -48,12 +48,28 @@ class Parts:
     scores: np.ndarray
 
 
-@lru_cache(maxsize=256)
 def all_arcs(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Heads, modifiers and offsets of all n*n arcs of a sentence of n words, modifier-major.
 
     int32; the arcs into word m are offsets[m-1]..offsets[m]-1, heads ascending.  Read-only.
+    GraphError, before anything is allocated, if scoring so many arcs would take over 4 GiB.
     """
+    size = n * n * BYTES_PER_ARC
+    if size > BYTES_LIMIT:
+        raise GraphError(
+            f"{n} words have {n * n} candidate arcs, which take {size / 2**30:.1f} GiB; "
+            f"the limit is {BYTES_LIMIT / 2**30:.0f} GiB"
+        )
+    return _short(n) if n <= SHORT else _all_arcs(n)
+
+
+# Indices, scores, and the matrices that engines make of them.
+BYTES_PER_ARC = 40
+BYTES_LIMIT = 4 * 2**30
+SHORT = 128  # sentences come in few lengths up to here, so that their arcs are worth keeping
+
+
+def _all_arcs(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     heads = np.broadcast_to(np.arange(n + 1, dtype=np.int32), (n, n + 1))
     modifiers = np.repeat(np.arange(1, n + 1, dtype=np.int32), n)
     heads = heads[heads != np.arange(1, n + 1)[:, None]]
@@ -61,6 +77,9 @@ def all_arcs(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     for array in (heads, modifiers, offsets):
         array.flags.writeable = False
     return heads, modifiers, offsets
+
+
+_short = lru_cache(maxsize=SHORT)(_all_arcs)
 
 
 @dataclass(frozen=True)

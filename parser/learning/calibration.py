@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+
 from parser.graph import ScoredGraph
 from parser.inference import Engine
 

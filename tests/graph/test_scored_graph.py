@@ -16,6 +16,11 @@ def test_all_arcs_are_modifier_major_with_heads_ascending():
     assert offsets.tolist() == [0, 3, 6, 9]
 
 
+def test_what_will_not_fit_is_refused_with_its_size():
+    with pytest.raises(GraphError, match=r"20000 words have 400000000 candidate arcs.*14\.9 GiB"):
+        all_arcs(20_000)
+
+
 def test_a_matrix_comes_back_with_forbidden_arcs_left_out():
     rng = np.random.default_rng(0)
     for n in (1, 2, 7):
