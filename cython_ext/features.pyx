@@ -19,7 +19,7 @@ extras(PLAIN) is {0}; for the other kinds it is a set of hashes that depends on 
 Templates that look at one end only are summed once per token over all 16 slots.
 Cost of scoring: O(arcs * (templates + distinct tags between)) row reads.
 """
-from libc.math cimport fabs
+from libc.math cimport fabs, sqrtf
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -724,32 +724,52 @@ cdef float *acc_row(Accumulator *acc, uint32_t row) noexcept nogil:
 
 # ---- sparse updates of a table ------------------------------------------------------------------
 
-def add(float[:, ::1] table, const long long[::1] rows, const float[:, ::1] values, double step):
-    """table[rows] += step * values, rows distinct.  Releases the GIL."""
-    cdef Py_ssize_t i, s
+cdef enum:
+    AHEAD = 12                # rows asked for before they are needed, so that waits overlap
+
+
+def add(float[:, ::1] table, float[:, ::1] sums, const long long[::1] rows,
+        const float[:, ::1] values, double step, double counter):
+    """table[rows] += step * values and sums[rows] += counter * step * values, rows distinct.
+
+    sums serves averaging over steps (average = table - sums / steps).  Releases the GIL.
+    """
+    cdef Py_ssize_t i, s, n = rows.shape[0]
+    cdef float d, first = <float>step, second = <float>(counter * step)
     cdef float *row
+    cdef float *total
     with nogil:
-        for i in range(rows.shape[0]):
+        for i in range(n):
+            if i + AHEAD < n:
+                ARC_PREFETCH(&table[rows[i + AHEAD], 0])
+                ARC_PREFETCH(&sums[rows[i + AHEAD], 0])
             row = &table[rows[i], 0]
+            total = &sums[rows[i], 0]
             for s in range(SLOTS_):
-                row[s] += <float>step * values[i, s]
+                d = values[i, s]
+                row[s] += first * d
+                total[s] += second * d
 
 
 def adagrad(float[:, ::1] table, float[:, ::1] squares, float[:, ::1] sums, const long long[::1] rows,
             const float[:, ::1] gradient, double rate, double counter):
     """Ascend: squares += g^2; step = rate g / sqrt(squares); table += step; sums += counter * step.
 
-    Duchi et al. (2011), diagonal.  sums serves averaging over steps (average = table - sums / steps).
+    Duchi et al. (2011), diagonal.  sums as in `add`.  Releases the GIL.
     """
-    cdef Py_ssize_t i, s
+    cdef Py_ssize_t i, s, n = rows.shape[0]
     cdef float g, step
     with nogil:
-        for i in range(rows.shape[0]):
+        for i in range(n):
+            if i + AHEAD < n:
+                ARC_PREFETCH(&table[rows[i + AHEAD], 0])
+                ARC_PREFETCH(&squares[rows[i + AHEAD], 0])
+                ARC_PREFETCH(&sums[rows[i + AHEAD], 0])
             for s in range(SLOTS_):
                 g = gradient[i, s]
                 if g != 0.0:
                     squares[rows[i], s] += g * g
-                    step = <float>rate * g / (squares[rows[i], s] ** <float>0.5 + <float>1e-6)
+                    step = <float>rate * g / (sqrtf(squares[rows[i], s]) + <float>1e-6)
                     table[rows[i], s] += step
                     sums[rows[i], s] += <float>counter * step
 

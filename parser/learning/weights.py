@@ -23,8 +23,7 @@ class Weights:
 
     def add(self, gradient: Gradient, step: float) -> None:
         """table += step * gradient."""
-        kernel.add(self.table, *gradient, step)
-        kernel.add(self.sums, *gradient, self.steps * step)
+        kernel.add(self.table, self.sums, *gradient, step, self.steps)
 
     def decay(self, factor: float) -> None:
         """table *= factor, in one dense pass."""

@@ -178,7 +178,7 @@ class Spacy:
     seed = 0
     gpu_allocator = null
     """
-    EPOCHS = 30  # at most
+    EPOCHS = 20  # at most
 
     def train(self, train: Path, dev: Path | None, model: Path, epochs: int | None) -> None:
         import spacy
