@@ -119,6 +119,17 @@ cdef struct Scratch:
     uint32_t span             # sum of the hashes of the distinct fine tags between
 
 
+cdef struct Walk:
+    int arc                   # the arc h -> m that the walk has reached
+    int h
+    int m
+    int step                  # -1 while heads are to the left of m, 1 to the right
+    int next                  # the arc to look at next, between first and last of m
+    int first
+    int last
+    int t                     # the word that comes between next
+
+
 cdef class Templates:
     """Compiled templates.  Arrays as made by parser.features.templates.
 
@@ -392,6 +403,40 @@ cdef class Templates:
             x.span += <uint32_t>mix(h)                   # a sum: the set's hash does not depend on order
         x.count_fine[s.fine[t]] += 1
 
+    cdef bint next_arc(self, Encoded s, const int32_t *heads, const int32_t *offsets, Scratch *x,
+                       Walk *at) noexcept nogil:
+        """Go to the next candidate arc; x then holds what stands between its ends.  0 at the end.
+
+        From each modifier the walk goes to the left, then to the right, so that the words between
+        grow one at a time.  A walk starts with all fields 0.
+        """
+        while True:
+            if at.first <= at.next < at.last:
+                at.arc = at.next
+                at.next += at.step
+                at.h = heads[at.arc]
+                while at.t != at.h:
+                    self.add_between(s, x, at.t)
+                    at.t += at.step
+                return True
+            if at.step < 0:
+                at.step = 1
+                at.next = at.first
+                while at.next < at.last and heads[at.next] < at.m:
+                    at.next += 1
+            else:
+                if at.m == s.n:
+                    return False
+                at.m += 1
+                at.first = offsets[at.m - 1]
+                at.last = offsets[at.m]
+                at.step = -1
+                at.next = at.last - 1
+                while at.next >= at.first and heads[at.next] > at.m:
+                    at.next -= 1
+            at.t = at.m + at.step
+            self.clear_between(s, x)
+
     cdef int arc_rows(self, Encoded s, Scratch *x, int h, int m, uint32_t *rows) noexcept nogil:
         """Rows of the two-ended templates for h -> m, given the words between; their number."""
         cdef int pairs = <int>self.pairs.shape[0], plain = self.uses[K_PLAIN]
@@ -440,7 +485,9 @@ cdef class Templates:
     cdef void score_arcs(self, Encoded s, const int32_t *heads, const int32_t *offsets,
                          const float *w, const uint64_t *find, const double *alone, Scratch *x,
                          double *out) noexcept nogil:
-        cdef int m, side, t, h, first, last, a, slot, turn = 0
+        cdef int t, slot, turn = 0
+        cdef bint right
+        cdef Walk at
         cdef Flight[3] flights
         cdef Flight *flight
         cdef const double *from_head
@@ -448,41 +495,22 @@ cdef class Templates:
         for t in range(3):
             flights[t].rows = x.rows + t * x.capacity
             flights[t].arc = -1
-        for m in range(1, s.n + 1):
-            first = offsets[m - 1]
-            last = offsets[m]
-            from_modifier = alone + (s.n + 1 + m) * SLOTS_
-            for side in range(2):
-                # Walk away from m, so that the words between grow one at a time.
-                self.clear_between(s, x)
-                if side == 0:
-                    a = last - 1
-                    while a >= first and heads[a] > m:
-                        a -= 1
-                    t = m - 1
-                else:
-                    a = first
-                    while a < last and heads[a] < m:
-                        a += 1
-                    t = m + 1
-                while first <= a < last:
-                    h = heads[a]
-                    while t != h:
-                        self.add_between(s, x, t)
-                        t += 1 if side else -1
-                    slot = bin_slot(h, m)
-                    from_head = alone + h * SLOTS_
-                    out[a] = (from_head[0] + from_head[slot] + from_modifier[0] + from_modifier[slot])
-                    if h < m:
-                        out[a] += from_head[1] + from_modifier[1]
-                    flight = &flights[turn]
-                    flight.arc = a
-                    flight.slot = slot
-                    flight.right = h < m
-                    flight.k = self.arc_rows(s, x, h, m, flight.rows)
-                    advance(flights, turn, w, find, out)
-                    turn = (turn + 1) % 3
-                    a += 1 if side else -1
+        memset(&at, 0, sizeof(Walk))
+        while self.next_arc(s, heads, offsets, x, &at):
+            slot = bin_slot(at.h, at.m)
+            right = at.h < at.m
+            from_head = alone + at.h * SLOTS_
+            from_modifier = alone + (s.n + 1 + at.m) * SLOTS_
+            out[at.arc] = from_head[0] + from_head[slot] + from_modifier[0] + from_modifier[slot]
+            if right:
+                out[at.arc] += from_head[1] + from_modifier[1]
+            flight = &flights[turn]
+            flight.arc = at.arc
+            flight.slot = slot
+            flight.right = right
+            flight.k = self.arc_rows(s, x, at.h, at.m, flight.rows)
+            advance(flights, turn, w, find, out)
+            turn = (turn + 1) % 3
         for t in range(2):
             flights[turn].arc = -1
             advance(flights, turn, w, find, out)
@@ -491,8 +519,10 @@ cdef class Templates:
     cdef int accumulate(self, Encoded s, const int32_t *heads, const int32_t *offsets,
                         const double *coefficients, double tolerance, Scratch *x,
                         Accumulator *acc) noexcept nogil:
-        cdef int m, side, t, h, first, last, a, k, i, slot, n = s.n, failed = 0
-        cdef double c
+        cdef int side, t, k, i, slot, n = s.n, failed = 0
+        cdef float c
+        cdef bint right
+        cdef Walk at
         cdef float *value
         cdef float *alone = <float *>calloc(2 * (n + 1) * SLOTS_, sizeof(float))
         cdef uint8_t *used = <uint8_t *>calloc(2 * (n + 1), 1)
@@ -500,43 +530,24 @@ cdef class Templates:
         cdef uint32_t *rows = <uint32_t *>malloc((size * (s.morph_width + 1) + 1) * sizeof(uint32_t))
         if alone == NULL or used == NULL or rows == NULL:
             failed = 1
-        for m in range(1, n + 1):
-            if failed:
-                break
-            first = offsets[m - 1]
-            last = offsets[m]
-            for side in range(2):
-                self.clear_between(s, x)
-                if side == 0:
-                    a = last - 1
-                    while a >= first and heads[a] > m:
-                        a -= 1
-                    t = m - 1
-                else:
-                    a = first
-                    while a < last and heads[a] < m:
-                        a += 1
-                    t = m + 1
-                while first <= a < last:
-                    h = heads[a]
-                    while t != h:
-                        self.add_between(s, x, t)
-                        t += 1 if side else -1
-                    c = coefficients[a]
-                    if fabs(c) > tolerance:
-                        slot = bin_slot(h, m)
-                        add_slots(alone + h * SLOTS_, <float>c, slot, h < m)
-                        add_slots(alone + (n + 1 + m) * SLOTS_, <float>c, slot, h < m)
-                        used[h] = 1
-                        used[n + 1 + m] = 1
-                        k = self.arc_rows(s, x, h, m, x.rows)
-                        for i in range(k):
-                            value = acc_row(acc, x.rows[i])
-                            if value == NULL:
-                                failed = 1
-                                break
-                            add_slots(value, <float>c, slot, h < m)
-                    a += 1 if side else -1
+        memset(&at, 0, sizeof(Walk))
+        while not failed and self.next_arc(s, heads, offsets, x, &at):
+            if fabs(coefficients[at.arc]) <= tolerance:
+                continue
+            c = <float>coefficients[at.arc]
+            slot = bin_slot(at.h, at.m)
+            right = at.h < at.m
+            add_slots(alone + at.h * SLOTS_, c, slot, right)
+            add_slots(alone + (n + 1 + at.m) * SLOTS_, c, slot, right)
+            used[at.h] = 1
+            used[n + 1 + at.m] = 1
+            k = self.arc_rows(s, x, at.h, at.m, x.rows)
+            for i in range(k):
+                value = acc_row(acc, x.rows[i])
+                if value == NULL:
+                    failed = 1
+                    break
+                add_slots(value, c, slot, right)
         for side in range(2):
             for t in range(n + 1):
                 if failed or not used[side * (n + 1) + t]:

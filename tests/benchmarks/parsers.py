@@ -9,7 +9,7 @@ and tags.  All outputs are read back, which refuses what is not a tree, and scor
 
     UAS, LAS, complete    over all words; np without punctuation; complete: trees with all heads
     multiroot             trees with more than one word under the root, percent
-    train CPU s, MiB      user and system time, and peak resident size, of the training process
+    train CPU s, MiB      user and system time, and peak resident size, of the whole process
     tokens/s, singly      parsing alone, median: the file at once; one sentence after the other
     times                 our tokens/s divided by the system's
 """
@@ -102,26 +102,17 @@ TREEBANKS = {
 
 
 class RunError(Exception):
-    """A system that stopped; the text is the last line it wrote."""
+    """A system that stopped; the text is the end of what it wrote."""
 
 
-def run(*arguments: object) -> tuple[str, float, float]:
-    """Standard output, CPU seconds and peak MiB of `peers.py` with these arguments."""
+def run(*arguments: object) -> dict[str, float]:
+    """What `peers.py` prints with these arguments."""
     command = [sys.executable, str(Path(__file__).with_name("peers.py")), *map(str, arguments)]
-    with tempfile.TemporaryFile() as log:
-        child = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, env=os.environ | ONE_THREAD
-        )
-        out = child.stdout.read().decode() if child.stdout else ""
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        log.seek(0)
-        lines = log.read().decode(errors="replace").split("\n")
-    if child.returncode:
-        said = next((line for line in reversed(lines) if line.strip()), "")
-        raise RunError(f"exit code {child.returncode}: {said}")
-    unit = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss
-    return out, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / unit
+    done = subprocess.run(command, capture_output=True, env=os.environ | ONE_THREAD)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").split() or ["nothing said"]
+        raise RunError(f"exit code {done.returncode}: {' '.join(said[-20:])}")
+    return json.loads(done.stdout)
 
 
 def size(path: Path) -> int:
@@ -137,8 +128,8 @@ def measure(
     model, output = folder / f"{system}.model", folder / f"{system}.out"
     options: list[object] = ["--dev", files["dev"]] if files["dev"] else []
     options += ["--epochs", epochs] if epochs else []
-    _, cpu, memory = run("train", system, files["train"], model, *options)
-    out, _, parse_memory = run("parse", system, model, files["test"], output, "--repeat", repeat)
+    training = run("train", system, files["train"], model, *options)
+    parsing = run("parse", system, model, files["test"], output, "--repeat", repeat)
     gold = files["test"]
     scores = evaluate(read(gold), read(output), "conllx").to_dict()
     trees = [len(roots(sentence.heads)) for sentence in read(output)]
@@ -150,11 +141,9 @@ def measure(
         "LAS_np": scores["las_np"],
         "complete": scores["complete_uas"],
         "multiroot": 100 * sum(count > 1 for count in trees) / len(trees),
-        "train_CPU_s": round(cpu),
-        "train_MiB": round(memory),
-        "parse_MiB": round(parse_memory),
         "model_MB": round(size(model) / 1e6, 1),
-        **json.loads(out),
+        **training,
+        **parsing,
     }
 
 

@@ -10,6 +10,8 @@ own manuals say, on defaults where there are any; what is set is set below, with
 from __future__ import annotations
 
 import json
+import re
+import resource
 import shutil
 import sys
 import time
@@ -77,18 +79,18 @@ class UDPipe:
     def train(self, train: Path, dev: Path | None, model: Path, epochs: int | None) -> None:
         from ufal.udpipe import ProcessingError, Sentences, Trainer
 
-        gold = read_all(train)
+        gold, held_out = read_all(train), read_all(dev) if dev else []
         options = ["use_gold_tags=1"]
-        # Its trainer refuses single_root, a default, for treebanks other than these.
-        if not all(map(has_one_root_called_root, gold)):
+        # Its trainer refuses treebanks with several roots as long as this default is on.
+        if any(len(roots(sentence.heads)) > 1 for sentence in gold):
             options.append("single_root=0")
         if epochs:
             options.append(f"iterations={epochs}")
         error = ProcessingError()
         packed = Trainer.train(
             "morphodita_parsito",
-            Sentences(self.prepare(gold)),
-            Sentences(self.prepare(read_all(dev)) if dev else []),
+            Sentences([words(s.to_conll(deprels=relations(s, "root"))) for s in gold]),
+            Sentences([words(s.to_conll(deprels=relations(s, "root"))) for s in held_out]),
             Trainer.NONE,
             Trainer.NONE,
             ";".join(options),
@@ -96,39 +98,56 @@ class UDPipe:
         )
         if error.occurred():
             raise RuntimeError(error.message)
-        model.write_bytes(packed)
+        model.mkdir()
+        (model / "model").write_bytes(packed)
+        (model / "root").write_text(root_relation(gold), encoding="utf-8")
 
     def load(self, model: Path) -> None:
         from ufal.udpipe import Model
 
-        self.model = Model.load(str(model))
+        self.model = Model.load(str(model / "model"))
+        self.root = (model / "root").read_text(encoding="utf-8")
 
     def prepare(self, sentences: Iterable[Sentence]) -> list[Any]:
-        from ufal.udpipe import InputFormat, ProcessingError
-        from ufal.udpipe import Sentence as Words
-
-        reader, error = InputFormat.newConlluInputFormat(), ProcessingError()
-        prepared = []
-        for sentence in sentences:
-            reader.setText(sentence.to_conll())
-            prepared.append(Words())
-            if not reader.nextSentence(prepared[-1], error):
-                raise RuntimeError(error.message)
-        return prepared
+        return [words(sentence.to_conll()) for sentence in sentences]
 
     def parse(self, prepared: list[Any]) -> list[Any]:
-        for words in prepared:
-            self.model.parse(words, self.model.DEFAULT)
+        for sentence in prepared:
+            self.model.parse(sentence, self.model.DEFAULT)
         return prepared
 
     def tree(self, parsed: Any) -> Tree:
-        words = list(parsed.words)
-        return np.array([word.head for word in words]), [word.deprel for word in words[1:]]
+        rows = list(parsed.words)
+        names = [self.root if row.head == 0 else row.deprel for row in rows[1:]]
+        return np.array([row.head for row in rows]), names
 
 
-def has_one_root_called_root(sentence: Sentence) -> bool:
-    is_root = [head == 0 for head in sentence.heads[1:].tolist()]
-    return sum(is_root) == 1 and is_root == [deprel == "root" for deprel in sentence.deprels]
+def words(text: str) -> Any:
+    """A sentence of UDPipe from the text of one of ours."""
+    from ufal.udpipe import InputFormat, ProcessingError
+    from ufal.udpipe import Sentence as Words
+
+    reader, error, sentence = InputFormat.newConlluInputFormat(), ProcessingError(), Words()
+    reader.setText(text)
+    if not reader.nextSentence(sentence, error):
+        raise RuntimeError(error.message)
+    return sentence
+
+
+def relations(sentence: Sentence, root: str) -> list[str]:
+    """Relations as the peers want them.
+
+    Both know roots by one name of their own (UDPipe breaks down where no relation has it, and
+    wants a relation for each word).
+    """
+    pairs = zip(sentence.heads[1:].tolist(), sentence.deprels, strict=True)
+    return [root if head == 0 else "dep" if name == "_" else name for head, name in pairs]
+
+
+def root_relation(sentences: Iterable[Sentence]) -> str:
+    """What the treebank itself calls the relation of root words, by its first sentence."""
+    first = next(iter(sentences))
+    return first.deprels[int(roots(first.heads)[0]) - 1]
 
 
 class Spacy:
@@ -203,11 +222,9 @@ class Spacy:
         model.mkdir()
         run(init_nlp(config), model, stdout=sys.stderr)
         (model / ("model-best" if dev else "model-last")).rename(model / "model")
-        first = next(read(train))
-        root = first.deprels[int(roots(first.heads)[0]) - 1]
-        (model / "root").write_text(root, encoding="utf-8")
         for other in model.glob("model-*"):
             shutil.rmtree(other)
+        (model / "root").write_text(root_relation(read(train)), encoding="utf-8")
 
     def load(self, model: Path) -> None:
         import spacy
@@ -233,7 +250,7 @@ class Spacy:
 def doc(nlp: Any, sentence: Sentence, *, gold: bool = False) -> Any:
     """A spaCy document of one sentence with its gold tags, and its tree if asked for.
 
-    spaCy's POS takes universal tags only, TAG anything.  Its name for roots is ROOT.
+    spaCy's POS takes universal tags only, TAG anything.
     """
     from spacy.parts_of_speech import IDS
     from spacy.tokens import Doc
@@ -242,7 +259,7 @@ def doc(nlp: Any, sentence: Sentence, *, gold: bool = False) -> Any:
     if gold:
         heads = sentence.heads[1:].tolist()
         tree["heads"] = [head - 1 if head else word for word, head in enumerate(heads)]
-        tree["deps"] = [d if h else "ROOT" for h, d in zip(heads, sentence.deprels, strict=True)]
+        tree["deps"] = relations(sentence, "ROOT")
     pairs = zip(sentence.upos, sentence.xpos, strict=True)
     return Doc(
         nlp.vocab,
@@ -271,8 +288,11 @@ def main() -> None:
 @click.option("--dev", type=PATH)
 @click.option("--epochs", type=click.IntRange(1))
 def train(system: str, train_path: Path, model: Path, dev: Path | None, epochs: int | None) -> None:
-    """Train SYSTEM on TRAIN_PATH and write MODEL."""
+    """Train SYSTEM on TRAIN_PATH, write MODEL, and print CPU seconds and peak memory as JSON."""
     SYSTEMS[system]().train(train_path, dev, model, epochs)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = round(used.ru_utime + used.ru_stime, 1)
+    click.echo(json.dumps({"train_CPU_s": seconds, "train_MiB": peak_memory()}))
 
 
 @main.command()
@@ -305,7 +325,17 @@ def parse(system: str, model: Path, test: Path, output: Path, repeat: int) -> No
     with open_output(output) as out:
         for sentence, answer in zip(sentences, parsed, strict=True):
             out.write(sentence.to_conll(*parser.tree(answer)))
-    click.echo(json.dumps({"tokens/s": tokens, "singly": singly}))
+    figures = {"parse_MiB": peak_memory(), "tokens/s": tokens, "singly": singly}
+    click.echo(json.dumps(figures))
+
+
+def peak_memory() -> int:
+    """Peak resident size of this process in MiB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # ru_maxrss of Linux counts what the parent had before exec
+        return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) // 2**10
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
 
 
 if __name__ == "__main__":
