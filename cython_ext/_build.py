@@ -49,6 +49,7 @@ class build_ext(_build_ext):
                 quiet=True,
             )
         super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
 
     def build_extensions(self) -> None:
         kind = self.compiler.compiler_type

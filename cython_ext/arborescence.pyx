@@ -16,9 +16,9 @@ exists.  Cycles never hold a root arc, so no root score is ever subtracted from 
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
 
-from cython_ext.semiring cimport all_below_infinity, argmax, begin_supernode, join_supernode
+from cython_ext.batch cimport decode_batch, decode_one
+from cython_ext.semiring cimport argmax, begin_supernode, join_supernode
 
 cdef enum:
     UNSEEN = 0
@@ -157,15 +157,7 @@ def best_tree(const double[:, ::1] scores, Py_ssize_t n, bint single_root, int[:
     ``scores`` is (N, N), N > n, [head, modifier]; NaN and +inf are bad.  ``heads`` (>= n+1,) is
     written.  Sizes are the caller's promise.  Releases the GIL.  O(n^2) time and memory.
     """
-    cdef double value = -INFINITY
-    cdef void* scratch = malloc(scratch_bytes(n))
-    if scratch == NULL:
-        raise MemoryError
-    with nogil:
-        if all_below_infinity(&scores[0, 0], scores.shape[1], n):
-            value = decode(&scores[0, 0], scores.shape[1], n, single_root, &heads[0], scratch)
-        free(scratch)
-    return value
+    return decode_one(decode, scratch_bytes(n), scores, n, single_root, heads)
 
 
 def best_trees(
@@ -176,24 +168,5 @@ def best_trees(
     double[::1] values,                  # OUT  (batch,)
 ):
     """Best tree of each sentence; the first one with a bad score or without a tree, or -1."""
-    cdef Py_ssize_t b, m, n, size = scores.shape[1], failed = -1
-    cdef const int* words = NULL if lengths is None else &lengths[0]
-    cdef void* scratch = malloc(scratch_bytes(size - 1))
-    if scratch == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            for b in range(scores.shape[0]):
-                n = size - 1 if words == NULL else words[b]
-                values[b] = -INFINITY
-                if all_below_infinity(&scores[b, 0, 0], size, n):
-                    values[b] = decode(&scores[b, 0, 0], size, n, single_root, &heads[b, 0],
-                                       scratch)
-                if values[b] == -INFINITY:
-                    failed = b
-                    break
-                for m in range(n + 1, size):
-                    heads[b, m] = -1
-    finally:
-        free(scratch)
-    return failed
+    return decode_batch(decode, scratch_bytes(scores.shape[1] - 1), scores, lengths, single_root,
+                        heads, values)

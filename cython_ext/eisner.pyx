@@ -22,11 +22,12 @@ four: one factor of whatever they read in excess is zero.  The outside sums reac
 chart on one side only; those that end inside start in the padding of the row before.
 """
 from libc.math cimport INFINITY, exp, isfinite, log
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 
+from cython_ext.batch cimport allocate, decode_batch, decode_one, sum_batch, sum_one
 from cython_ext.semiring cimport (
-    LOG, MAX, SUM, all_below_infinity, draw, one, plus, reduce3, scaled_weights, times, zero,
+    LOG, MAX, SUM, draw, one, plus, reduce3, scaled_weights, times, zero,
 )
 
 # log (27 / 4): projective trees over n words are fewer than (27 / 4)^n.
@@ -324,15 +325,7 @@ def best_tree(const double[:, ::1] scores, Py_ssize_t n, bint single_root, int[:
     ``scores`` is (N, N), N > n, [head, modifier]; NaN and +inf are bad.  ``heads`` (>= n+1,) is
     written.  Sizes are the caller's promise.  Releases the GIL.  O(n^3) time, O(n^2) memory.
     """
-    cdef double value = -INFINITY
-    cdef void* scratch = malloc(scratch_bytes(n))
-    if scratch == NULL:
-        raise MemoryError
-    with nogil:
-        if all_below_infinity(&scores[0, 0], scores.shape[1], n):
-            value = decode(&scores[0, 0], scores.shape[1], n, single_root, &heads[0], scratch)
-        free(scratch)
-    return value
+    return decode_one(decode, scratch_bytes(n), scores, n, single_root, heads)
 
 
 def best_trees(
@@ -343,27 +336,8 @@ def best_trees(
     double[::1] values,                  # OUT  (batch,)
 ):
     """Best tree of each sentence; the first one with a bad score or without a tree, or -1."""
-    cdef Py_ssize_t b, m, n, size = scores.shape[1], failed = -1
-    cdef const int* words = NULL if lengths is None else &lengths[0]
-    cdef void* scratch = malloc(scratch_bytes(size - 1))
-    if scratch == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            for b in range(scores.shape[0]):
-                n = size - 1 if words == NULL else words[b]
-                values[b] = -INFINITY
-                if all_below_infinity(&scores[b, 0, 0], size, n):
-                    values[b] = decode(&scores[b, 0, 0], size, n, single_root, &heads[b, 0],
-                                       scratch)
-                if values[b] == -INFINITY:
-                    failed = b
-                    break
-                for m in range(n + 1, size):
-                    heads[b, m] = -1
-    finally:
-        free(scratch)
-    return failed
+    return decode_batch(decode, scratch_bytes(scores.shape[1] - 1), scores, lengths, single_root,
+                        heads, values)
 
 
 def marginals(const double[:, ::1] scores, Py_ssize_t n, bint single_root, double[:, ::1] mu,
@@ -373,17 +347,7 @@ def marginals(const double[:, ::1] scores, Py_ssize_t n, bint single_root, doubl
     -inf, and ``mu`` undefined, when there is no tree.  ``method`` is AUTO, SCALED or LOG_DOMAIN.
     Releases the GIL.  O(n^3) time, O(n^2) memory.
     """
-    cdef double log_z
-    cdef double* scratch = <double*>malloc(full_bytes(n))
-    if scratch == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            log_z = sum_product(&scores[0, 0], scores.shape[1], n, single_root, &mu[0, 0],
-                                mu.shape[1], scratch, method)
-    finally:
-        free(scratch)
-    return log_z
+    return sum_one(sum_product, full_bytes(n), scores, n, single_root, mu, method)
 
 
 def sums(
@@ -394,29 +358,8 @@ def sums(
     double[::1] log_z,                   # OUT  (batch,)
 ):
     """log Z and marginals of each sentence; the first one that is bad or has no tree, or -1."""
-    cdef Py_ssize_t b, n, size = scores.shape[1], failed = -1
-    cdef const int* words = NULL if lengths is None else &lengths[0]
-    cdef double* out = NULL
-    cdef bint wanted = mu is not None
-    cdef double* scratch = <double*>malloc(full_bytes(size - 1))
-    if scratch == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            for b in range(scores.shape[0]):
-                n = size - 1 if words == NULL else words[b]
-                if wanted:
-                    out = &mu[b, 0, 0]
-                log_z[b] = -INFINITY
-                if all_below_infinity(&scores[b, 0, 0], size, n):
-                    log_z[b] = sum_product(&scores[b, 0, 0], size, n, single_root, out, size,
-                                           scratch, -1)
-                if log_z[b] == -INFINITY:
-                    failed = b
-                    break
-    finally:
-        free(scratch)
-    return failed
+    return sum_batch(sum_product, full_bytes(scores.shape[1] - 1), scores, lengths, single_root, mu,
+                     log_z)
 
 
 def sample(
@@ -434,18 +377,14 @@ def sample(
     cdef Chart chart
     cdef double goal, log_z = -INFINITY
     cdef Py_ssize_t k
-    cdef double* scratch = <double*>malloc(full_bytes(n))
-    if scratch == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            lay_out(&chart, scratch, n, single_root)
-            goal = sum_inside(&chart, &scores[0, 0], scores.shape[1], method)
-            if goal != zero(chart.semiring):
-                log_z = log_goal(&chart, goal)
-                for k in range(uniforms.shape[0]):
-                    walk(&chart, &uniforms[k, 0], &heads[k, 0],
-                         <int*>(chart.tables + table_size(n) + n + 8))
-    finally:
+    cdef void* scratch = allocate(full_bytes(n))
+    with nogil:
+        lay_out(&chart, <double*>scratch, n, single_root)
+        goal = sum_inside(&chart, &scores[0, 0], scores.shape[1], method)
+        if goal != zero(chart.semiring):
+            log_z = log_goal(&chart, goal)
+            for k in range(uniforms.shape[0]):
+                walk(&chart, &uniforms[k, 0], &heads[k, 0],
+                     <int*>(chart.tables + table_size(n) + n + 8))
         free(scratch)
     return log_z

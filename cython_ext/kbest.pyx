@@ -6,13 +6,11 @@ word at ``position``.  When it is the best candidate it goes out, and the rest o
 by the first word that differs from it: at most n decodings for each tree.
 """
 from libc.math cimport INFINITY
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from cython_ext cimport arborescence, eisner
-
-ctypedef double (*decoder_t)(const double*, Py_ssize_t, Py_ssize_t, bint, int*,
-                             void*) noexcept nogil
+from cython_ext.batch cimport allocate, decoder_t
 
 
 cdef struct Pool:
@@ -133,25 +131,20 @@ def k_best(
     cdef decoder_t decode = eisner.decode if projective else arborescence.decode
     cdef size_t room = eisner.scratch_bytes(n) if projective else arborescence.scratch_bytes(n)
     cdef Pool pool
-    cdef char* memory = <char*>malloc(
+    cdef void* scratch = allocate(
         room + (width * width + k) * sizeof(double)
         + ((k + 2) * width + k) * sizeof(int) + (k + 2) * width)
-    cdef double* fixed
+    cdef double* fixed = <double*>(<char*>scratch + room)
     cdef int* tree
-    if memory == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            fixed = <double*>(memory + room)
-            pool.n, pool.capacity, pool.count = n, k, 0
-            pool.score = fixed + width * width
-            pool.heads = <int*>(pool.score + k)
-            tree = pool.heads + k * width
-            pool.position = tree + 2 * width
-            pool.forbidden = <char*>(pool.position + k)
-            found = enumerate_best(
-                &scores[0, 0], scores.shape[1], single_root, decode, &pool, fixed, tree,
-                pool.forbidden + k * width, memory, heads, values)
-    finally:
-        free(memory)
+    with nogil:
+        pool.n, pool.capacity, pool.count = n, k, 0
+        pool.score = fixed + width * width
+        pool.heads = <int*>(pool.score + k)
+        tree = pool.heads + k * width
+        pool.position = tree + 2 * width
+        pool.forbidden = <char*>(pool.position + k)
+        found = enumerate_best(
+            &scores[0, 0], scores.shape[1], single_root, decode, &pool, fixed, tree,
+            pool.forbidden + k * width, scratch, heads, values)
+        free(scratch)
     return found

@@ -31,13 +31,11 @@ cancellation in its pivots and, for marginals, if every column sums to one.
 """
 from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 from libc.math cimport INFINITY, NAN, exp, fabs, log
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 
-from scipy.linalg import cython_lapack
-
+from cython_ext.batch cimport allocate, sum_batch, sum_one
 from cython_ext.semiring cimport (
-    LOG, SUM, all_below_infinity, draw, log_plus_rows, one, plus, scaled_weights,
-    sum_product_rows, times, zero,
+    LOG, SUM, draw, log_plus_rows, one, plus, scaled_weights, sum_product_rows, times, zero,
 )
 
 AUTO, SCALED, LOG_DOMAIN, LAPACK = -1, SUM, LOG, 2     # `method` of the functions below
@@ -50,15 +48,31 @@ cdef enum:
 ctypedef void (*getrf_t)(int* m, int* n, double* a, int* lda, int* pivots, int* info) noexcept nogil
 ctypedef void (*getri_t)(int* n, double* a, int* lda, int* pivots, double* work, int* lwork,
                          int* info) noexcept nogil
+cdef getrf_t getrf = NULL
+cdef getri_t getri = NULL
 
 
-cdef void* lapack(name) except NULL:
-    capsule = cython_lapack.__pyx_capi__[name]
+cdef inline bint uses_lapack(Py_ssize_t n, int method) noexcept nogil:
+    return method == BY_LAPACK or (method < 0 and n >= DENSE)
+
+
+cdef int load_lapack(Py_ssize_t n, int method) except -1:
+    """Fetch the pointers before the first call on n words that needs them.
+
+    Not with this module: few sentences are that long, and importing scipy.linalg takes longer than
+    importing all the rest.
+    """
+    global getrf, getri
+    if getri == NULL and uses_lapack(n, method):
+        from scipy.linalg import cython_lapack
+        getrf = <getrf_t>pointer(cython_lapack, "dgetrf")
+        getri = <getri_t>pointer(cython_lapack, "dgetri")    # last: it tells other threads of both
+    return 0
+
+
+cdef void* pointer(module, name) except NULL:
+    capsule = module.__pyx_capi__[name]
     return PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule))
-
-
-cdef getrf_t getrf = <getrf_t>lapack("dgetrf")
-cdef getri_t getri = <getri_t>lapack("dgetri")
 
 
 cdef struct Elimination:
@@ -117,7 +131,7 @@ cdef double eliminate(Elimination* e) noexcept nogil:
     cdef double* F = e.F
     cdef double* FT = e.FT
     cdef double log_z = 0.0, total
-    for i in range(table_size(n)):
+    for i in range(<Py_ssize_t>table_size(n)):
         F[i] = FT[i] = zero(semiring)
     for k in range(n, 0, -1):
         left = n - k                             # words gone before k
@@ -191,7 +205,7 @@ cdef void adjoint(Elimination* e, double* mu, Py_ssize_t mu_stride) noexcept nog
     cdef double* A = e.A
     cdef double* AT = e.AT
     cdef double bar, own, value
-    for i in range(table_size(n)):
+    for i in range(<Py_ssize_t>table_size(n)):
         A[i] = AT[i] = zero(semiring)
     for k in range(1, n + 1):
         rows(e.FT + k * s, AT + s, s, k - 1, k, e.x + 1, semiring)
@@ -327,19 +341,20 @@ cdef double by_lapack(Elimination* e, const double* scores, Py_ssize_t stride, b
 
 
 cdef double sum_product(
-    Elimination* e, const double* scores, Py_ssize_t stride, Py_ssize_t n, bint single_root,
+    const double* scores, Py_ssize_t stride, Py_ssize_t n, bint single_root,
     double* mu, Py_ssize_t mu_stride, double* scratch, int method,
 ) noexcept nogil:
     """log Z, or -inf without a tree; marginals too unless ``mu`` is NULL."""
-    cdef double log_z = NAN
-    lay_out(e, scratch, n)
-    if method == BY_LAPACK or (method < 0 and n >= DENSE):
-        log_z = by_lapack(e, scores, stride, single_root, mu, mu_stride)
+    cdef Elimination e
+    cdef double log_z
+    lay_out(&e, scratch, n)
+    if uses_lapack(n, method):
+        log_z = by_lapack(&e, scores, stride, single_root, mu, mu_stride)
         if method == BY_LAPACK or log_z == log_z:
             return log_z
-    log_z = prepare(e, scores, stride, single_root, method)
+    log_z = prepare(&e, scores, stride, single_root, method)
     if mu != NULL and log_z > -INFINITY:
-        adjoint(e, mu, mu_stride)
+        adjoint(&e, mu, mu_stride)
     return log_z
 
 
@@ -411,18 +426,8 @@ def marginals(const double[:, ::1] scores, Py_ssize_t n, bint single_root, doubl
     undefined, when there is no tree.  ``method`` is AUTO, SCALED, LOG_DOMAIN or LAPACK; the last
     gives NaN where it is not exact.  Releases the GIL.  O(n^3) time, O(n^2) memory.
     """
-    cdef Elimination e
-    cdef double log_z
-    cdef double* scratch = <double*>malloc(full_bytes(n))
-    if scratch == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            log_z = sum_product(&e, &scores[0, 0], scores.shape[1], n, single_root, &mu[0, 0],
-                                mu.shape[1], scratch, method)
-    finally:
-        free(scratch)
-    return log_z
+    load_lapack(n, method)
+    return sum_one(sum_product, full_bytes(n), scores, n, single_root, mu, method)
 
 
 def sums(
@@ -433,30 +438,9 @@ def sums(
     double[::1] log_z,                   # OUT  (batch,)
 ):
     """log Z and marginals of each sentence; the first one that is bad or has no tree, or -1."""
-    cdef Elimination e
-    cdef Py_ssize_t b, n, size = scores.shape[1], failed = -1
-    cdef const int* words = NULL if lengths is None else &lengths[0]
-    cdef double* out = NULL
-    cdef bint wanted = mu is not None
-    cdef double* scratch = <double*>malloc(full_bytes(size - 1))
-    if scratch == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            for b in range(scores.shape[0]):
-                n = size - 1 if words == NULL else words[b]
-                if wanted:
-                    out = &mu[b, 0, 0]
-                log_z[b] = -INFINITY
-                if all_below_infinity(&scores[b, 0, 0], size, n):
-                    log_z[b] = sum_product(&e, &scores[b, 0, 0], size, n, single_root, out, size,
-                                           scratch, -1)
-                if log_z[b] == -INFINITY:
-                    failed = b
-                    break
-    finally:
-        free(scratch)
-    return failed
+    load_lapack(scores.shape[1] - 1, -1)
+    return sum_batch(sum_product, full_bytes(scores.shape[1] - 1), scores, lengths, single_root, mu,
+                     log_z)
 
 
 def sample(
@@ -474,20 +458,16 @@ def sample(
     cdef Elimination e
     cdef double log_z
     cdef Py_ssize_t k
-    cdef double* scratch = <double*>malloc(full_bytes(n) + 2 * (n + 8) * sizeof(double))
+    cdef void* scratch = allocate(full_bytes(n) + 2 * (n + 8) * sizeof(double))
     cdef double* left
     cdef int* via
-    if scratch == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            lay_out(&e, scratch, n)
-            log_z = prepare(&e, &scores[0, 0], scores.shape[1], single_root, method)
-            left = e.term + e.stride
-            via = <int*>(left + e.stride)
-            if log_z > -INFINITY:
-                for k in range(uniforms.shape[0]):
-                    put_back(&e, &uniforms[k, 0], left, &heads[k, 0], via, via + e.stride)
-    finally:
+    with nogil:
+        lay_out(&e, <double*>scratch, n)
+        log_z = prepare(&e, &scores[0, 0], scores.shape[1], single_root, method)
+        left = e.term + e.stride
+        via = <int*>(left + e.stride)
+        if log_z > -INFINITY:
+            for k in range(uniforms.shape[0]):
+                put_back(&e, &uniforms[k, 0], left, &heads[k, 0], via, via + e.stride)
         free(scratch)
     return log_z

@@ -1,18 +1,12 @@
-"""Front of the array kernels: checks, conversion, batches and errors, once for all of them.
-
-The public functions are in `parser.inference.nonprojective` and `parser.inference.projective`; both
-hand their compiled kernels to the functions here.
-"""
+"""What goes into the array functions and what comes out when there is no tree: checks, errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from cython_ext import kbest
 
 Floats = NDArray[np.float64]
 Heads = NDArray[np.int32]
@@ -33,16 +27,6 @@ class NoTreeError(ValueError):
         super().__init__(message)
         self.word = word
         self.sentence = sentence
-
-
-class Kernels(NamedTuple):
-    """The compiled functions of one tree constraint, as in `cython_ext`."""
-
-    best_tree: Callable[..., float]
-    best_trees: Callable[..., int]
-    sums: Callable[..., int]
-    sample: Callable[..., float]
-    projective: bool
 
 
 class Batch(NamedTuple):
@@ -67,7 +51,7 @@ def as_batch(arc_scores: ArrayLike, lengths: ArrayLike | None, mask: ArrayLike |
     ValueError
         If a shape, a dtype or a length is wrong.  Values of scores are left to the kernels.
     """
-    scores = _as_scores(arc_scores)
+    scores = as_scores(arc_scores)
     if mask is not None:
         allowed = np.asarray(mask)
         if allowed.dtype != bool or allowed.shape != scores.shape:
@@ -84,7 +68,8 @@ def as_batch(arc_scores: ArrayLike, lengths: ArrayLike | None, mask: ArrayLike |
     return Batch(scores, lengths, batched)
 
 
-def _as_scores(arc_scores: ArrayLike) -> Floats:
+def as_scores(arc_scores: ArrayLike) -> Floats:
+    """C-contiguous float64 scores of one sentence or of a batch, without a copy where possible."""
     scores = np.ascontiguousarray(arc_scores, np.float64)
     shape = scores.shape
     if len(shape) not in (2, 3) or shape[-1] != shape[-2]:
@@ -110,136 +95,6 @@ def _as_lengths(lengths: ArrayLike, batch: int, size: int, batched: bool) -> NDA
     return np.ascontiguousarray(given.reshape(-1), np.int32)
 
 
-def best_tree(
-    kernels: Kernels,
-    arc_scores: ArrayLike,
-    lengths: ArrayLike | None,
-    single_root: bool,
-    mask: ArrayLike | None,
-) -> tuple[Heads, Floats]:
-    if lengths is None and mask is None:
-        scores = _as_scores(arc_scores)
-        if scores.ndim == 2:  # the short way: for few words the checks cost more than the tree
-            heads = np.empty(len(scores), np.int32)
-            value = kernels.best_tree(scores, len(scores) - 1, single_root, heads)
-            if value == -np.inf:
-                batch = Batch(scores[None], None, False)
-                raise failure(batch, 0, single_root, kernels.projective)
-            return heads, np.float64(value)
-    batch = as_batch(arc_scores, lengths, mask)
-    scores = batch.scores
-    heads = np.empty(scores.shape[:2], np.int32)
-    values = np.empty(len(scores))
-    failed = kernels.best_trees(scores, batch.lengths, single_root, heads, values)
-    if failed >= 0:
-        raise failure(batch, failed, single_root, kernels.projective)
-    return (heads, values) if batch.batched else (heads[0], values[0])
-
-
-def log_partition(
-    kernels: Kernels,
-    arc_scores: ArrayLike,
-    lengths: ArrayLike | None,
-    single_root: bool,
-    mask: ArrayLike | None,
-) -> Floats:
-    batch = as_batch(arc_scores, lengths, mask)
-    log_z = np.empty(len(batch.scores))
-    failed = kernels.sums(batch.scores, batch.lengths, single_root, None, log_z)
-    if failed >= 0:
-        raise failure(batch, failed, single_root, kernels.projective)
-    return log_z if batch.batched else log_z[0]
-
-
-def marginals(
-    kernels: Kernels,
-    arc_scores: ArrayLike,
-    lengths: ArrayLike | None,
-    single_root: bool,
-    mask: ArrayLike | None,
-) -> tuple[Floats, Floats]:
-    batch = as_batch(arc_scores, lengths, mask)
-    mu, log_z = _marginals(kernels, batch, single_root)
-    return (mu, log_z) if batch.batched else (mu[0], log_z[0])
-
-
-def _marginals(kernels: Kernels, batch: Batch, single_root: bool) -> tuple[Floats, Floats]:
-    mu = np.zeros(batch.scores.shape)
-    log_z = np.empty(len(mu))
-    failed = kernels.sums(batch.scores, batch.lengths, single_root, mu, log_z)
-    if failed >= 0:
-        raise failure(batch, failed, single_root, kernels.projective)
-    return mu, log_z
-
-
-def entropy(
-    kernels: Kernels,
-    arc_scores: ArrayLike,
-    lengths: ArrayLike | None,
-    single_root: bool,
-    mask: ArrayLike | None,
-) -> Floats:
-    batch = as_batch(arc_scores, lengths, mask)
-    mu, log_z = _marginals(kernels, batch, single_root)
-    expected = np.multiply(mu, batch.scores, out=np.zeros_like(mu), where=mu > 0)
-    values = np.maximum(log_z - expected.sum(axis=(1, 2)), 0.0)
-    return values if batch.batched else values[0]
-
-
-def k_best(
-    kernels: Kernels,
-    arc_scores: ArrayLike,
-    k: int,
-    lengths: ArrayLike | None,
-    single_root: bool,
-    mask: ArrayLike | None,
-) -> tuple[Heads, Floats] | list[tuple[Heads, Floats]]:
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    batch = as_batch(arc_scores, lengths, mask)
-    results = []
-    for b, (scores, n) in enumerate(batch.sentences()):
-        _check_scores(batch, b)
-        heads = np.empty((min(k, (n + 1) ** (n - 1)), n + 1), np.int32)  # Cayley's count
-        values = np.empty(len(heads))
-        found = kbest.k_best(scores, n, single_root, kernels.projective, heads, values)
-        if not found:
-            raise failure(batch, b, single_root, kernels.projective)
-        # Equal scores may differ in the last place; then the order found need not be descending.
-        order = np.argsort(-values[:found], kind="stable")
-        results.append((heads[order], values[order]))
-    return results if batch.batched else results[0]
-
-
-def sample(
-    kernels: Kernels,
-    arc_scores: ArrayLike,
-    size: int,
-    lengths: ArrayLike | None,
-    seed: int | np.random.Generator | None,
-    single_root: bool,
-    mask: ArrayLike | None,
-) -> tuple[Heads, Floats]:
-    if size < 0:
-        raise ValueError(f"size must not be negative, got {size}")
-    batch = as_batch(arc_scores, lengths, mask)
-    generator = np.random.default_rng(seed)
-    heads = np.full((len(batch.scores), size, batch.scores.shape[1]), -1, np.int32)
-    log_probability = np.empty((len(heads), size))
-    for b, (scores, n) in enumerate(batch.sentences()):
-        _check_scores(batch, b)
-        # Two numbers for each word of this sentence, so that padding changes no sample.
-        uniforms = generator.random((size, 2 * n))
-        trees = np.empty((size, n + 1), np.int32)
-        log_z = kernels.sample(scores, n, single_root, uniforms, trees)
-        if log_z == -np.inf:
-            raise failure(batch, b, single_root, kernels.projective)
-        heads[b, :, : n + 1] = trees
-        values = scores[trees[:, 1:], np.arange(1, n + 1)].sum(axis=1)
-        log_probability[b] = np.minimum(values - log_z, 0.0)
-    return (heads, log_probability) if batch.batched else (heads[0], log_probability[0])
-
-
 def _arcs(batch: Batch, b: int) -> Floats:
     """Scores of one sentence's arcs; those that are no arcs -inf."""
     n = batch.scores.shape[1] - 1 if batch.lengths is None else int(batch.lengths[b])
@@ -249,7 +104,8 @@ def _arcs(batch: Batch, b: int) -> Floats:
     return arcs
 
 
-def _check_scores(batch: Batch, b: int) -> None:
+def check_scores(batch: Batch, b: int) -> None:
+    """ValueError if a score of an arc of sentence b is NaN or +inf."""
     arcs = _arcs(batch, b)
     if not (arcs < np.inf).all():
         at = tuple(int(i) for i in np.argwhere(~(arcs < np.inf))[0])
@@ -267,7 +123,7 @@ def failure(batch: Batch, b: int, single_root: bool, projective: bool) -> NoTree
     ValueError
         Instead, if the sentence holds a score that is NaN or +inf.
     """
-    _check_scores(batch, b)
+    check_scores(batch, b)
     allowed = _arcs(batch, b) > -np.inf
     where = f"sentence {b}: " if batch.batched else ""
     word, reason = _reason(allowed, single_root, projective)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -139,6 +141,12 @@ def test_ties_go_to_the_lowest_head(functions):
     zeros[0, [1, 3, 4]] = -1  # one root, word 2, which arcs from word 1 to 3 or 4 would cover
     expected = [-1, 2, 0, 2, 2] if functions is projective else [-1, 2, 0, 1, 1]
     assert functions.best_tree(zeros, single_root=False)[0].tolist() == expected
+
+
+def test_importing_the_functions_does_not_import_scipy():
+    """It takes longer to import than all the rest, and only the longest sentences need it."""
+    program = "import sys, parser.inference; sys.exit('scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 @both
