@@ -26,7 +26,9 @@ DIRECTIVES = {
 # No -ffast-math: it lets the compiler assume that there is no inf, and -inf is how the
 # kernels say "this arc is forbidden".  No -march=native: wheels must run elsewhere; the
 # hot loops are compiled for several instruction sets and chosen at load time (simd.h).
-CFLAGS = {"unix": ["-O1", "-g"] if DEBUG else ["-O3"], "msvc": ["/O2"]}
+# Without errno and floating-point traps, square roots and comparisons can be vectorised.
+FAST = ["-O3", "-fno-math-errno", "-fno-trapping-math"]
+CFLAGS = {"unix": ["-O1", "-g"] if DEBUG else FAST, "msvc": ["/O2"]}
 LDFLAGS = {"unix": ["-lm"], "msvc": []}
 
 

@@ -785,6 +785,24 @@ def adagrad(float[:, ::1] table, float[:, ::1] squares, float[:, ::1] sums, cons
                     sums[rows[i], s] += <float>counter * step
 
 
+def average_sizes(const float[:, ::1] table, const float[:, ::1] sums, double steps,
+                  float[::1] sizes):
+    """sizes[row] = max |table - sums / steps| over the row: 0 exactly where both rows are 0.
+
+    Releases the GIL.
+    """
+    cdef Py_ssize_t i, s
+    cdef float size, value, share = <float>(1.0 / steps)
+    with nogil:
+        for i in range(table.shape[0]):
+            size = 0.0
+            for s in range(SLOTS_):
+                value = table[i, s] - share * sums[i, s]
+                value = value if value > 0 else -value
+                size = value if value > size else size
+            sizes[i] = size
+
+
 def dot(const float[:, ::1] table, const long long[::1] rows, const float[:, ::1] values):
     """sum of table[rows] * values in float64.  Releases the GIL."""
     cdef Py_ssize_t i, s

@@ -115,6 +115,16 @@ def feature_rows(const int32_t[:, ::1] ids, const int32_t[:, ::1] morph,
     return result
 
 
+cdef inline void fetch(const int32_t[:, ::1] rows, const float[:, ::1] table,
+                       Py_ssize_t m) noexcept nogil:
+    """Ask for all rows of word m+1 at once: one wait for memory hides behind another."""
+    cdef Py_ssize_t k, r
+    for k in range(rows.shape[1]):
+        if rows[m, k] >= 0:
+            for r in range(0, table.shape[1], 16):
+                PREFETCH(&table[rows[m, k], r])
+
+
 def scores(const int32_t[:, ::1] rows, const float[:, ::1] table, float[:, ::1] out):
     """out[m] = sum of the table's rows of word m+1; rows below 0 are skipped.  Releases the GIL."""
     cdef Py_ssize_t m, k, r, n_labels = table.shape[1]
@@ -122,10 +132,7 @@ def scores(const int32_t[:, ::1] rows, const float[:, ::1] table, float[:, ::1] 
     cdef float *total
     with nogil:
         for m in range(rows.shape[0]):
-            for k in range(rows.shape[1]):     # one miss hides behind another
-                if rows[m, k] >= 0:
-                    for r in range(0, n_labels, 16):
-                        PREFETCH(&table[rows[m, k], r])
+            fetch(rows, table, m)
             total = &out[m, 0]
             for r in range(n_labels):
                 total[r] = 0.0
@@ -153,6 +160,10 @@ def train(const int32_t[:, ::1] rows, const int32_t[::1] gold, const float[:, ::
     cdef float *square
     with nogil:
         for m in range(rows.shape[0]):
+            if m == 0:
+                fetch(rows, table, 0)
+            if m + 1 < rows.shape[0]:
+                fetch(rows, table, m + 1)
             for r in range(n_labels):
                 p[r] = allowed[m, r]
             for k in range(rows.shape[1]):

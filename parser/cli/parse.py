@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +71,10 @@ def parse(
       parser parse english.model input.conllu -o output.conllu
     """
     model = Model.load(model_path)
+    gc.freeze()  # the model stays; no use in looking through it for garbage again and again
+    if jobs > 1:
+        # Threads take the interpreter for moments between kernels; the reader must not hold it long.
+        sys.setswitchinterval(1e-4)
     parser = Parser(
         model,
         ENGINES[engine] if engine else None,

@@ -21,7 +21,6 @@ from parser.inference import default_engine
 from parser.labelling import Labeller
 from parser.learning.calibration import fit_scale
 from parser.learning.learners import LEARNERS, Example, Learner
-from parser.learning.weights import largest_rows
 from parser.model import Model, Parser, Settings, in_order, replace_file
 from parser.treebank import Sentence, projective, roots
 
@@ -163,8 +162,7 @@ class Trainer:
         for i in self.progress(order.tolist(), f"epoch {number}"):
             loss += self.learner.step(examples[i])
         self.learner.end_epoch()
-        table = largest_rows(self.learner.weights.average(), self.settings.keep_rows)
-        table = CompactTable.from_dense(table)
+        table = self.learner.weights.average(self.settings.keep_rows)
         uas, las = self.score(table)
         score = float(number) if uas is None else uas if las is None else las
         best = score > self.best_score

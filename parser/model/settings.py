@@ -44,7 +44,7 @@ class Settings:
     projective: bool | None = None
     single_root: bool | None = None
     labelled: bool = True
-    bits: int = 21
+    bits: int = 20
     cutoff: int = 2
     keep_rows: float = 0.25
     learner: str = "mira"
