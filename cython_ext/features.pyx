@@ -83,30 +83,49 @@ cdef inline int bin_slot(int h, int m) noexcept nogil:
     return 2 + distance_bin(m - h) if h < m else 9 + distance_bin(h - m)
 
 
+cdef struct Tokens:
+    int n
+    int morph_width
+    uint32_t *head            # (n+1, templates): hash of the template's head expression at a token
+    uint32_t *modifier        # (n+1, templates): the same for its modifier expression
+    uint32_t *alone_head      # (n+1, one-ended templates)
+    uint32_t *alone_modifier
+    int32_t *coarse
+    int32_t *fine
+    int32_t *n_morph          # (n+1,) single morphological features of a token
+    uint32_t *morph_head      # (n+1, width) their hashes, for when the token is the head
+    uint32_t *morph_modifier
+
+
 cdef class Encoded:
     """A sentence as hashes: what scoring needs, and nothing that depends on the weights."""
-    cdef readonly int n
-    cdef int morph_width
-    cdef uint32_t *head           # (n+1, templates): hash of the template's head expression at a token
-    cdef uint32_t *modifier       # (n+1, templates): the same for its modifier expression
-    cdef uint32_t *alone_head     # (n+1, one-ended templates)
-    cdef uint32_t *alone_modifier
-    cdef int32_t *coarse
-    cdef int32_t *fine
-    cdef int32_t *n_morph         # (n+1,) single morphological features of a token
-    cdef uint32_t *morph_head     # (n+1, width) their hashes, for when the token is the head
-    cdef uint32_t *morph_modifier
+    cdef Tokens tokens
+
+    def __cinit__(self):
+        memset(&self.tokens, 0, sizeof(Tokens))
+
+    @property
+    def n(self):
+        """Number of words."""
+        return self.tokens.n
 
     def __dealloc__(self):
-        free(self.head)
-        free(self.modifier)
-        free(self.alone_head)
-        free(self.alone_modifier)
-        free(self.coarse)
-        free(self.fine)
-        free(self.n_morph)
-        free(self.morph_head)
-        free(self.morph_modifier)
+        free(self.tokens.head)
+        free(self.tokens.modifier)
+        free(self.tokens.alone_head)
+        free(self.tokens.alone_modifier)
+        free(self.tokens.coarse)
+        free(self.tokens.fine)
+        free(self.tokens.n_morph)
+        free(self.tokens.morph_head)
+        free(self.tokens.morph_modifier)
+
+
+cdef struct Task:
+    Tokens *sentence
+    const int32_t *heads
+    const int32_t *offsets
+    double *scores
 
 
 cdef struct Scratch:
@@ -174,7 +193,8 @@ cdef class Templates:
         ids: (n+1, F) values of the fields, row 0 the root; morph: (n+1, W) ids of single
         morphological features, 0 for none.
         """
-        cdef Encoded out = Encoded()
+        cdef Encoded encoded = Encoded()
+        cdef Tokens *out = &encoded.tokens
         cdef int n = <int>ids.shape[0] - 1, width = <int>morph.shape[1]
         cdef int pairs = <int>self.pairs.shape[0]
         cdef int alone_head = <int>self.alone_head.shape[0]
@@ -219,7 +239,7 @@ cdef class Templates:
                     out.alone_modifier[t * alone_modifier + i] = hashes[
                         self.n_head + self.alone_modifier[i, 0]]
         free(hashes)
-        return out
+        return encoded
 
     cdef uint32_t hash_expression(self, const int32_t[:, ::1] ids, int e, int t, int n) noexcept nogil:
         cdef uint64_t h = self.seeds[e]
@@ -233,43 +253,69 @@ cdef class Templates:
             h = mix(h ^ (<uint64_t>(value + 1) * <uint64_t>0x9E3779B97F4A7C15))
         return <uint32_t>(h >> 32)
 
-    def score(self, Encoded sentence, const int32_t[::1] heads, const int32_t[::1] offsets,
-              const float[:, ::1] weights, double[::1] scores, const uint64_t[::1] index=None):
-        """Scores of candidate arcs, modifier-major.  Releases the GIL.
+    def score(self, list sentences, list arcs, const float[:, ::1] weights,
+              const uint64_t[::1] index=None):
+        """Scores of the candidate arcs of sentences, modifier-major: a list of (arcs,) float64.
 
-        heads: (arcs,) head of each arc; the arcs into word m are offsets[m-1]..offsets[m]-1, heads
-        ascending.  weights: (2**bits, 16), or the values of a CompactTable with its index.
-        scores: (arcs,) OUT.
+        The GIL is released once for all of them, so that threads with a batch each do not wait for
+        one another.
+
+        sentences: list of Encoded.  arcs: list of (heads, modifiers, offsets) int32: the arcs into
+        word m are offsets[m-1]..offsets[m]-1, heads ascending.  weights: (2**bits, 16), or the
+        values of a CompactTable with its index.
         """
-        if heads.shape[0] == 0 or weights.shape[0] == 0:
-            scores[:] = 0.0
-            return
+        cdef Py_ssize_t i, size = len(sentences)
+        cdef const int32_t[::1] heads, offsets
+        cdef double[::1] out
         cdef const uint64_t *find = NULL
+        cdef const float *w = NULL
+        cdef int failed = 0
+        results = [np.zeros(len(each[0])) for each in arcs]
+        if weights.shape[0] == 0:
+            return results
+        w = &weights[0, 0]
         if index is not None:
             find = &index[0]
-        cdef Scratch scratch
-        cdef double *alone = NULL
-        cdef int n = sentence.n, failed = 0
-        with nogil:
-            alone = <double *>calloc(2 * (n + 1) * SLOTS_, sizeof(double))
-            failed = self.open_scratch(sentence, &scratch)
-            if alone != NULL and not failed:
-                self.sum_alone(sentence, &weights[0, 0], find, alone)
-                self.score_arcs(sentence, &heads[0], &offsets[0], &weights[0, 0], find, alone,
-                                &scratch, &scores[0])
-            self.close_scratch(&scratch)
-        cdef bint ok = alone != NULL
-        free(alone)
-        if failed or not ok:
+        cdef Task *tasks = <Task *>malloc(size * sizeof(Task) + 1)
+        if tasks == NULL:
             raise MemoryError
+        for i in range(size):
+            heads, _, offsets = arcs[i]
+            out = results[i]
+            tasks[i].sentence = &(<Encoded?>sentences[i]).tokens
+            tasks[i].heads = &heads[0]
+            tasks[i].offsets = &offsets[0]
+            tasks[i].scores = &out[0]
+        with nogil:
+            for i in range(size):
+                failed |= self.score_sentence(&tasks[i], w, find)
+        free(tasks)
+        if failed:
+            raise MemoryError
+        return results
 
-    def gradient(self, Encoded sentence, const int32_t[::1] heads, const int32_t[::1] offsets,
+    cdef int score_sentence(self, Task *task, const float *w, const uint64_t *find) noexcept nogil:
+        """1 if memory is short."""
+        cdef Scratch scratch
+        cdef Tokens *s = task.sentence
+        cdef double *alone = <double *>calloc(2 * (s.n + 1) * SLOTS_, sizeof(double))
+        cdef int failed = self.open_scratch(s, &scratch) or alone == NULL
+        if not failed:
+            failed = self.sum_alone(s, w, find, alone)
+        if not failed:
+            self.score_arcs(s, task.heads, task.offsets, w, find, alone, &scratch, task.scores)
+        self.close_scratch(&scratch)
+        free(alone)
+        return failed
+
+    def gradient(self, Encoded encoded, const int32_t[::1] heads, const int32_t[::1] offsets,
                  const double[::1] coefficients, double tolerance=1e-8):
         """sum_a coefficients[a] * features(a), as distinct rows and their 16 values.
 
         Arcs with |coefficient| <= tolerance are left out.  Returns rows (k,) int64 in order of first
         use and values (k, 16) float32.  Linear in the rows touched; releases the GIL.
         """
+        cdef Tokens *sentence = &encoded.tokens
         cdef Scratch scratch
         cdef Accumulator *acc = NULL
         cdef int failed = 0, s
@@ -300,7 +346,7 @@ cdef class Templates:
 
     # ---- per token -----------------------------------------------------------------------------
 
-    cdef int alone_rows(self, Encoded s, int t, bint head, uint32_t *rows) noexcept nogil:
+    cdef int alone_rows(self, Tokens *s, int t, bint head, uint32_t *rows) noexcept nogil:
         """Rows of the one-ended templates at position t; their number."""
         cdef int32_t[:, ::1] table = self.alone_head if head else self.alone_modifier
         cdef uint32_t *hashes = (s.alone_head if head else s.alone_modifier) + t * table.shape[0]
@@ -317,16 +363,19 @@ cdef class Templates:
                     k += 1
         return k
 
-    cdef void sum_alone(self, Encoded s, const float *w, const uint64_t *find,
-                        double *alone) noexcept nogil:
-        """alone[0, h] and alone[1, m]: all 16 slots summed over the one-ended templates."""
+    cdef int sum_alone(self, Tokens *s, const float *w, const uint64_t *find,
+                       double *alone) noexcept nogil:
+        """alone[0, h] and alone[1, m]: all 16 slots summed over the one-ended templates.
+
+        1 if memory is short.
+        """
         cdef int t, side, k, i, j
         cdef Py_ssize_t size = max(self.alone_head.shape[0], self.alone_modifier.shape[0])
         cdef uint32_t *rows = <uint32_t *>malloc((size * (s.morph_width + 1) + 1) * sizeof(uint32_t))
         cdef double *out
         cdef const float *row
         if rows == NULL:
-            return
+            return 1
         for side in range(2):
             for t in range(side, s.n + 1):
                 k = self.alone_rows(s, t, side == 0, rows)
@@ -340,10 +389,11 @@ cdef class Templates:
                     for j in range(SLOTS_):
                         out[j] += row[j]
         free(rows)
+        return 0
 
     # ---- per arc -------------------------------------------------------------------------------
 
-    cdef int open_scratch(self, Encoded s, Scratch *x) noexcept nogil:
+    cdef int open_scratch(self, Tokens *s, Scratch *x) noexcept nogil:
         cdef int k, t, top_coarse = 3, top_fine = 3, w = s.morph_width
         cdef Py_ssize_t per_arc = 0
         cdef int size
@@ -380,7 +430,7 @@ cdef class Templates:
         free(x.count_coarse)
         free(x.count_fine)
 
-    cdef void clear_between(self, Encoded s, Scratch *x) noexcept nogil:
+    cdef void clear_between(self, Tokens *s, Scratch *x) noexcept nogil:
         cdef int t
         for t in range(s.n + 1):
             x.count_coarse[s.coarse[t]] = 0
@@ -389,7 +439,7 @@ cdef class Templates:
         x.n_extras[K_BETWEEN_FINE] = 0
         x.span = 0
 
-    cdef void add_between(self, Encoded s, Scratch *x, int t) noexcept nogil:
+    cdef void add_between(self, Tokens *s, Scratch *x, int t) noexcept nogil:
         """Word t now stands between."""
         cdef uint32_t h
         if x.count_coarse[s.coarse[t]] == 0:
@@ -403,7 +453,7 @@ cdef class Templates:
             x.span += <uint32_t>mix(h)                   # a sum: the set's hash does not depend on order
         x.count_fine[s.fine[t]] += 1
 
-    cdef bint next_arc(self, Encoded s, const int32_t *heads, const int32_t *offsets, Scratch *x,
+    cdef bint next_arc(self, Tokens *s, const int32_t *heads, const int32_t *offsets, Scratch *x,
                        Walk *at) noexcept nogil:
         """Go to the next candidate arc; x then holds what stands between its ends.  0 at the end.
 
@@ -437,7 +487,7 @@ cdef class Templates:
             at.t = at.m + at.step
             self.clear_between(s, x)
 
-    cdef int arc_rows(self, Encoded s, Scratch *x, int h, int m, uint32_t *rows) noexcept nogil:
+    cdef int arc_rows(self, Tokens *s, Scratch *x, int h, int m, uint32_t *rows) noexcept nogil:
         """Rows of the two-ended templates for h -> m, given the words between; their number."""
         cdef int pairs = <int>self.pairs.shape[0], plain = self.uses[K_PLAIN]
         cdef uint32_t *head = s.head + h * pairs
@@ -482,7 +532,7 @@ cdef class Templates:
             k += x.n_extras[kind]
         return k
 
-    cdef void score_arcs(self, Encoded s, const int32_t *heads, const int32_t *offsets,
+    cdef void score_arcs(self, Tokens *s, const int32_t *heads, const int32_t *offsets,
                          const float *w, const uint64_t *find, const double *alone, Scratch *x,
                          double *out) noexcept nogil:
         cdef int t, slot, turn = 0
@@ -516,7 +566,7 @@ cdef class Templates:
             advance(flights, turn, w, find, out)
             turn = (turn + 1) % 3
 
-    cdef int accumulate(self, Encoded s, const int32_t *heads, const int32_t *offsets,
+    cdef int accumulate(self, Tokens *s, const int32_t *heads, const int32_t *offsets,
                         const double *coefficients, double tolerance, Scratch *x,
                         Accumulator *acc) noexcept nogil:
         cdef int side, t, k, i, slot, n = s.n, failed = 0

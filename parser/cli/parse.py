@@ -94,20 +94,28 @@ def parse(
                 on_invalid=skipped if skip_invalid else None,
             )
 
-    def work(sentence: Sentence) -> str | TreebankError:
+    def one(sentence: Sentence) -> str | TreebankError:
         """The sentence's text, or what is wrong with it."""
         try:
             if n_best > 1:
-                return "".join(
-                    to_text(sentence, tree, rank)
-                    for rank, tree in enumerate(parser.k_best(sentence, n_best), 1)
-                )
+                trees = parser.k_best(sentence, n_best)
+                return "".join(to_text(sentence, t, rank) for rank, t in enumerate(trees, 1))
             return to_text(sentence, parser.parse(sentence))
         except (NoTreeError, GraphError, ValueError) as error:
             reason = str(error)
         except MemoryError:
             reason = f"not enough memory for {len(sentence)} words"
         return TreebankError(sentence.source, sentence.line, sentence.number, reason)
+
+    def work(batch: list[Sentence]) -> list[str | TreebankError]:
+        """The batch at once; if that fails, one by one, to find the sentence that is to blame."""
+        if n_best == 1 and len(batch) > 1:
+            try:
+                parses = parser.parse_all(batch)
+                return [to_text(s, p) for s, p in zip(batch, parses, strict=True)]
+            except (ValueError, MemoryError):
+                pass
+        return [one(sentence) for sentence in batch]
 
     start = time.perf_counter()
     done = words = 0

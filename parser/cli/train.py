@@ -31,7 +31,7 @@ from parser.treebank import read_all
 @click.option(
     "--projective/--non-projective",
     default=None,
-    help="Kind of trees.  [default: projective if at most 2 % of the training trees are not]",
+    help="Kind of trees.  [default: projective if at most 10 % of the training trees are not]",
 )
 @ROOTS
 @click.option("--labelled/--unlabelled", default=None, help="[default: labelled]")

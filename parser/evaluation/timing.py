@@ -74,14 +74,13 @@ def run_engine(
         ids = [model.vocabulary.encode(s) for s in sentences]
         encoded = [model.scorer.encode_ids(*each) for each in ids]
         times.append(time.perf_counter())
-        graphs = [parser.graph(s, each) for s, each in zip(sentences, encoded, strict=True)]
+        graphs = parser.graphs(sentences, encoded)
         times.append(time.perf_counter())
         heads = [engine.best(graph).heads for graph in graphs]
         times.append(time.perf_counter())
         labels = None
         if model.labeller:
-            label = model.labeller.label
-            labels = [label(*each, tree) for each, tree in zip(ids, heads, strict=True)]
+            labels = [labels for labels, _ in model.labeller.label(ids, heads)]
         times.append(time.perf_counter())
         spent = [after - before for before, after in pairwise(times)]
         best = spent if not best else list(map(min, best, spent))

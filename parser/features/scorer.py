@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cython_ext.features import Encoded
@@ -30,23 +32,25 @@ class Scorer:
         """The same from the arrays of Vocabulary.encode."""
         return self._templates.encode(ids, morph)
 
-    def graph(
+    def graphs(
         self,
-        encoded: Encoded,
+        sentences: Sequence[Encoded],
         weights: np.ndarray | CompactTable,
         *,
         projective: bool,
         single_root: bool,
-        arcs: Arcs | None = None,
-    ) -> ScoredGraph:
-        """Score the candidate arcs (all n*n by default).  Releases the GIL in the kernel."""
-        heads, modifiers, offsets = all_arcs(encoded.n) if arcs is None else arcs
-        scores = np.empty(len(heads))
+        arcs: Sequence[Arcs] | None = None,
+    ) -> list[ScoredGraph]:
+        """Score the candidate arcs (all n*n by default).  Releases the GIL once, for all."""
+        arcs = [all_arcs(s.n) for s in sentences] if arcs is None else list(arcs)
         if isinstance(weights, CompactTable):
-            self._templates.score(encoded, heads, offsets, weights.values, scores, weights.index)
+            scores = self._templates.score(list(sentences), arcs, weights.values, weights.index)
         else:
-            self._templates.score(encoded, heads, offsets, weights, scores)
-        return ScoredGraph(encoded.n, heads, modifiers, offsets, scores, projective, single_root)
+            scores = self._templates.score(list(sentences), arcs, weights)
+        return [
+            ScoredGraph(s.n, *candidates, values, projective, single_root)
+            for s, candidates, values in zip(sentences, arcs, scores, strict=True)
+        ]
 
     def gradient(
         self, encoded: Encoded, graph: ScoredGraph, coefficients: np.ndarray

@@ -69,23 +69,45 @@ class Labeller:
         """Feature rows of every word, (n, features) int32."""
         return kernel.feature_rows(ids, morph, heads, *self._templates, self.bits)
 
-    def scores(self, ids: np.ndarray, morph: np.ndarray, heads: np.ndarray) -> np.ndarray:
-        """Unnormalised log scores (n, labels) float32; -inf where a label is not allowed."""
-        out = np.empty((len(heads) - 1, self.weights.shape[1]), np.float32)
-        kernel.scores(self.rows(ids, morph, heads), self.weights, out)
-        out += self._allowed[(heads[1:] == 0).view(np.int8)]
+    def scores(
+        self, columns: Sequence[tuple[np.ndarray, np.ndarray]], trees: Sequence[np.ndarray]
+    ) -> np.ndarray:
+        """Unnormalised log scores (words, labels) float32; -inf where a label is not allowed.
+
+        columns: ids and single features of each sentence (Vocabulary.encode); trees: heads (n+1,).
+        The words of all sentences stand one after another.  Releases the GIL once for all scores.
+        """
+        rows = np.concatenate([self.rows(*c, y) for c, y in zip(columns, trees, strict=True)])
+        heads = np.concatenate([y[1:] for y in trees])
+        out = np.empty((len(rows), self.weights.shape[1]), np.float32)
+        kernel.scores(rows, self.weights, out)
+        out += self._allowed[(heads == 0).view(np.int8)]
         return out[:, : len(self.labels)]
 
-    def label(self, ids: np.ndarray, morph: np.ndarray, heads: np.ndarray) -> list[str]:
-        """Best relation of each word; ties go to the label seen first in training."""
-        best = self.scores(ids, morph, heads).argmax(1)
-        return [self.labels[r] for r in best.tolist()]
+    def label(
+        self,
+        columns: Sequence[tuple[np.ndarray, np.ndarray]],
+        trees: Sequence[np.ndarray],
+        *,
+        probabilities: bool = False,
+    ) -> list[tuple[list[str], np.ndarray | None]]:
+        """Best relation of each word, sentence by sentence, and p(relation | tree) if asked for.
 
-    def probabilities(self, ids: np.ndarray, morph: np.ndarray, heads: np.ndarray) -> np.ndarray:
-        """p(relation | tree), (n, labels) float64."""
-        scores = self.scores(ids, morph, heads).astype(np.float64)
-        p = np.exp(scores - scores.max(1, keepdims=True))
-        return p / p.sum(1, keepdims=True)
+        Ties go to the label seen first in training.  Arguments as of `scores`.
+        """
+        scores = self.scores(columns, trees)
+        best = scores.argmax(1)
+        sure = None
+        if probabilities:
+            top = scores[np.arange(len(best)), best].astype(np.float64)
+            sure = 1.0 / np.exp(scores - top[:, None]).sum(1)
+        labels = [self.labels[r] for r in best.tolist()]
+        out, start = [], 0
+        for tree in trees:
+            words = slice(start, start + len(tree) - 1)
+            out.append((labels[words], None if sure is None else sure[words]))
+            start = words.stop
+        return out
 
     def train(
         self,

@@ -36,12 +36,13 @@ class Learner(ABC):
 
     def graph(self, example: Example) -> ScoredGraph:
         """All arcs under the present weights."""
-        return self.scorer.graph(
-            example.encoded,
+        (graph,) = self.scorer.graphs(
+            [example.encoded],
             self.weights.table,
             projective=bool(self.settings.projective),
             single_root=bool(self.settings.single_root),
         )
+        return graph
 
     def gradient(self, example: Example, graph: ScoredGraph, coefficients: np.ndarray) -> Gradient:
         return self.scorer.gradient(example.encoded, graph, coefficients)

@@ -26,8 +26,9 @@ from parser.treebank import Sentence, projective, roots
 
 log = logging.getLogger(__name__)
 
-# Below this share of non-projective trees the projective constraint helps more than it hurts.
-PROJECTIVE_SHARE = 0.02
+# Up to this share of trees with crossing arcs the projective constraint helps more than it hurts:
+# on dev data it gained 0.5 UAS on LinES (5 %) and lost 0.3 on Danish (16 %).
+PROJECTIVE_SHARE = 0.10
 
 
 class TrainingError(ValueError):
@@ -139,7 +140,7 @@ class Trainer:
         model = self.model(self.best)
         if self.dev:
             parser = Parser(model)
-            graphs = [parser.graph(s) for s in self.dev]
+            graphs = parser.graphs(self.dev)
             model.scale = fit_scale(parser.engine, graphs, [s.heads for s in self.dev])
         return model
 
@@ -176,7 +177,7 @@ class Trainer:
         if self.reference is None:
             return None, None
         parser = Parser(self.model(table))
-        parses = [p for _, p in in_order(parser.parse, self.dev, self.jobs)]
+        parses = [p for _, p in in_order(parser.parse_all, self.dev, self.jobs)]
         scores = self.reference.score(
             [p.heads for p in parses], [p.deprels for p in parses] if self.labeller else None
         )

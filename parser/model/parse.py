@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,11 +14,12 @@ import numpy as np
 from cython_ext.features import Encoded
 from parser.features.scorer import Arcs
 from parser.graph import GraphError, ScoredGraph, all_arcs
-from parser.inference import Engine, default_engine
+from parser.inference import Engine, Result, default_engine
 from parser.model.model import Model
 from parser.treebank import Sentence
 
 Out = TypeVar("Out")
+Columns = tuple[np.ndarray, np.ndarray]  # ids and single features, as of Vocabulary.encode
 
 
 @dataclass(frozen=True)
@@ -80,49 +81,65 @@ class Parser:
         self.keep_heads = keep_heads
         self.confidence = confidence
 
-    def graph(self, sentence: Sentence, encoded: Encoded | None = None) -> ScoredGraph:
-        """The scored candidate arcs of a sentence."""
+    def graphs(
+        self, sentences: Sequence[Sentence], encoded: Sequence[Encoded] | None = None
+    ) -> list[ScoredGraph]:
+        """The scored candidate arcs of sentences."""
         scorer = self.model.scorer
-        return scorer.graph(
-            scorer.encode(sentence) if encoded is None else encoded,
+        return scorer.graphs(
+            [scorer.encode(s) for s in sentences] if encoded is None else encoded,
             self.model.table,
             projective=self.projective,
             single_root=self.single_root,
-            arcs=kept_arcs(sentence.heads) if self.keep_heads else None,
+            arcs=[kept_arcs(s.heads) for s in sentences] if self.keep_heads else None,
         )
 
     def parse(self, sentence: Sentence) -> Parse:
         """The best tree.  NoTreeError if the kept heads leave none."""
-        ids, morph = self.model.vocabulary.encode(sentence)
-        graph = self.graph(sentence, self.model.scorer.encode_ids(ids, morph))
-        result = self.engine.best(graph)
-        return self._complete(graph, ids, morph, result.heads, result.score)
+        (parse,) = self.parse_all([sentence])
+        return parse
+
+    def parse_all(self, sentences: Sequence[Sentence]) -> list[Parse]:
+        """The best trees of a batch.  Small batches on several threads run side by side."""
+        columns, graphs = self._prepare(sentences)
+        results = [self.engine.best(graph) for graph in graphs]
+        return self._complete(columns, graphs, results)
 
     def k_best(self, sentence: Sentence, k: int) -> list[Parse]:
         """The k best trees, best first; the first is that of `parse`."""
-        ids, morph = self.model.vocabulary.encode(sentence)
-        graph = self.graph(sentence, self.model.scorer.encode_ids(ids, morph))
+        columns, (graph,) = self._prepare([sentence])
         results = self.engine.k_best(graph, k)
-        return [self._complete(graph, ids, morph, r.heads, r.score) for r in results]
+        return self._complete(columns * len(results), [graph] * len(results), results)
+
+    def _prepare(self, sentences: Sequence[Sentence]) -> tuple[list[Columns], list[ScoredGraph]]:
+        columns = [self.model.vocabulary.encode(s) for s in sentences]
+        encoded = [self.model.scorer.encode_ids(*each) for each in columns]
+        return columns, self.graphs(sentences, encoded)
 
     def _complete(
-        self,
-        graph: ScoredGraph,
-        ids: np.ndarray,
-        morph: np.ndarray,
-        heads: np.ndarray,
-        score: float,
-    ) -> Parse:
+        self, columns: list[Columns], graphs: list[ScoredGraph], results: list[Result]
+    ) -> list[Parse]:
+        """Relations, and probabilities where asked for."""
         labeller = self.model.labeller
-        deprels = labeller.label(ids, morph, heads) if labeller else ["_"] * graph.n
-        if not self.confidence:
-            return Parse(heads, deprels, score)
+        trees = [result.heads for result in results]
+        best: list[tuple[list[str], np.ndarray | None]]
+        if labeller:
+            best = labeller.label(columns, trees, probabilities=self.confidence)
+        else:
+            best = [(["_"] * graph.n, None) for graph in graphs]
+        parses = []
+        for graph, result, (deprels, sure) in zip(graphs, results, best, strict=True):
+            parse = Parse(result.heads, deprels, result.score, label_probabilities=sure)
+            parses.append(self._sure(graph, parse) if self.confidence else parse)
+        return parses
+
+    def _sure(self, graph: ScoredGraph, parse: Parse) -> Parse:
+        """The parse with log p(tree) and the probabilities of its arcs."""
         scale = self.model.scale
         expected = self.engine.expectations(replace(graph, scores=scale * graph.scores))
-        arcs = graph.spread(expected.marginals)[heads[1:], np.arange(1, graph.n + 1)]
-        labels = labeller.probabilities(ids, morph, heads).max(1) if labeller else None
-        log_probability = min(0.0, scale * score - expected.log_z)
-        return Parse(heads, deprels, score, log_probability, arcs, labels)
+        arcs = graph.spread(expected.marginals)[parse.heads[1:], np.arange(1, graph.n + 1)]
+        log_probability = min(0.0, scale * parse.score - expected.log_z)
+        return replace(parse, log_probability=log_probability, arc_probabilities=arcs)
 
 
 def kept_arcs(heads: np.ndarray) -> Arcs:
@@ -139,28 +156,24 @@ def kept_arcs(heads: np.ndarray) -> Arcs:
 
 
 def in_order(
-    work: Callable[[Sentence], Out], sentences: Iterable[Sentence], jobs: int
+    work: Callable[[list[Sentence]], list[Out]], sentences: Iterable[Sentence], jobs: int
 ) -> Iterator[tuple[Sentence, Out]]:
-    """Apply `work` to each sentence on `jobs` threads; results come in the order of the input.
+    """Apply `work` to batches of sentences on `jobs` threads; results in the order of the input.
 
-    The input is read lazily: at most a few batches are held at any time.  An exception of `work`
-    is raised at its sentence's turn.  Kernels release the GIL, so threads run side by side.
+    The input is read lazily: a few batches are held at any time.  An exception of `work` is raised
+    at its batch's turn.  Kernels release the GIL, so threads run side by side.
     """
-    if jobs == 1:
-        for sentence in sentences:
-            yield sentence, work(sentence)
-        return
-
-    def run(batch: list[Sentence]) -> list[Out]:
-        return [work(sentence) for sentence in batch]
-
     source = iter(sentences)
+    if jobs == 1:  # one by one, so that who writes to a pipe need not wait for more sentences
+        while batch := list(islice(source, BATCH)):
+            yield from zip(batch, work(batch), strict=True)
+        return
     pending: deque[tuple[list[Sentence], Future[list[Out]]]] = deque()
     with ThreadPoolExecutor(jobs) as pool:
         try:
             while True:
                 while len(pending) <= 2 * jobs and (batch := list(islice(source, BATCH))):
-                    pending.append((batch, pool.submit(run, batch)))
+                    pending.append((batch, pool.submit(work, batch)))
                 if not pending:
                     return
                 batch, future = pending.popleft()

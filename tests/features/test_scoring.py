@@ -78,6 +78,11 @@ def rows_of(scorer, encoded, arc, arcs):
     return dict(zip(rows.tolist(), values, strict=True))
 
 
+def graph_of(scorer, encoded, weights, arcs=None):
+    (graph,) = scorer.graphs([encoded], weights, projective=False, single_root=True, arcs=arcs)
+    return graph
+
+
 def test_arcs_share_rows_exactly_where_they_share_features(sentences):
     scorer = Scorer(Vocabulary.build(sentences), MANY_BITS)
     for sentence in sentences[:4]:
@@ -114,7 +119,7 @@ def test_a_score_is_the_inner_product_of_weights_and_features(scorer, sentences)
     weights = rng.normal(size=(1 << BITS, kernel.SLOTS)).astype(np.float32)
     for sentence in sentences[:5]:
         encoded = scorer.encode(sentence)
-        graph = scorer.graph(encoded, weights, projective=False, single_root=True)
+        graph = graph_of(scorer, encoded, weights)
         coefficients = rng.normal(size=len(graph.scores))
         gradient = scorer.gradient(encoded, graph, coefficients)
         assert len(set(gradient[0].tolist())) == len(gradient[0])
@@ -129,8 +134,8 @@ def test_a_compact_table_gives_the_scores_of_the_dense_one(scorer, sentences):
     compact = CompactTable.from_dense(weights)
     for sentence in sentences[:5]:
         encoded = scorer.encode(sentence)
-        dense = scorer.graph(encoded, weights, projective=False, single_root=True)
-        small = scorer.graph(encoded, compact, projective=False, single_root=True)
+        dense = graph_of(scorer, encoded, weights)
+        small = graph_of(scorer, encoded, compact)
         np.testing.assert_allclose(small.scores, dense.scores, rtol=1e-4, atol=1e-4)
 
 
@@ -139,11 +144,11 @@ def test_candidates_do_not_change_the_scores_of_the_arcs_that_stay(scorer, sente
     weights = rng.normal(size=(1 << BITS, kernel.SLOTS)).astype(np.float32)
     sentence = max(sentences, key=len)
     encoded = scorer.encode(sentence)
-    full = scorer.graph(encoded, weights, projective=False, single_root=True)
+    full = graph_of(scorer, encoded, weights)
     keep = rng.random(len(full.scores)) < 0.4
     offsets = np.concatenate([[0], np.cumsum(keep)[full.offsets[1:] - 1]]).astype(np.int32)
     arcs = full.heads[keep], full.modifiers[keep], offsets
-    part = scorer.graph(encoded, weights, projective=False, single_root=True, arcs=arcs)
+    part = graph_of(scorer, encoded, weights, [arcs])
     np.testing.assert_allclose(part.scores, full.scores[keep], rtol=1e-5, atol=1e-5)
 
 

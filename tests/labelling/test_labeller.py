@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from cython_ext import labels as kernel
 from parser.features import Vocabulary
@@ -32,7 +33,7 @@ def test_scores_are_the_sums_of_the_rows(labeller, sentences):
             labeller.weights[[r for r in row if r >= 0]].sum(0)[: len(labeller.labels)]
             for row in rows.tolist()
         ]
-        got = labeller.scores(ids, morph, sentence.heads)
+        got = labeller.scores([(ids, morph)], [sentence.heads])
         allowed = np.isfinite(got)
         np.testing.assert_allclose(got[allowed], np.array(expected)[allowed], rtol=1e-4, atol=1e-4)
 
@@ -44,18 +45,27 @@ def test_words_under_the_root_and_others_get_labels_seen_there(labeller, sentenc
             seen[head == 0][label] = True
     for sentence in sentences:
         ids, morph = labeller.vocabulary.encode(sentence)
-        labels = labeller.label(ids, morph, sentence.heads)
+        ((labels, _),) = labeller.label([(ids, morph)], [sentence.heads])
         for label, head in zip(labels, sentence.heads[1:].tolist(), strict=True):
             assert label in seen[head == 0]
 
 
-def test_probabilities_sum_to_one_and_agree_with_the_best_label(labeller, sentences):
-    for sentence in sentences[150:160]:
-        ids, morph = labeller.vocabulary.encode(sentence)
-        p = labeller.probabilities(ids, morph, sentence.heads)
-        np.testing.assert_allclose(p.sum(1), 1, rtol=1e-9)
-        best = [labeller.labels[r] for r in p.argmax(1).tolist()]
-        assert best == labeller.label(ids, morph, sentence.heads)
+def test_probabilities_are_the_softmax_of_the_scores(labeller, sentences):
+    columns = [labeller.vocabulary.encode(s) for s in sentences[150:160]]
+    trees = [s.heads for s in sentences[150:160]]
+    answers = labeller.label(columns, trees, probabilities=True)
+    p = softmax(labeller.scores(columns, trees).astype(np.float64), axis=1)
+    np.testing.assert_allclose(np.concatenate([sure for _, sure in answers]), p.max(1), rtol=1e-6)
+    best = [labeller.labels[r] for r in p.argmax(1).tolist()]
+    assert best == [label for labels, _ in answers for label in labels]
+
+
+def test_a_batch_gives_what_its_sentences_give_alone(labeller, sentences):
+    columns = [labeller.vocabulary.encode(s) for s in sentences[140:]]
+    trees = [s.heads for s in sentences[140:]]
+    together = labeller.label(columns, trees)
+    alone = [labeller.label([c], [y])[0] for c, y in zip(columns, trees, strict=True)]
+    assert [labels for labels, _ in together] == [labels for labels, _ in alone]
 
 
 def test_it_learns_more_than_the_most_frequent_relation_of_a_tag(labeller, sentences):
@@ -67,7 +77,7 @@ def test_it_learns_more_than_the_most_frequent_relation_of_a_tag(labeller, sente
     right = baseline = words = 0
     for sentence in sentences[153:]:
         ids, morph = labeller.vocabulary.encode(sentence)
-        labels = labeller.label(ids, morph, sentence.heads)
+        ((labels, _),) = labeller.label([(ids, morph)], [sentence.heads])
         right += sum(a == b for a, b in zip(labels, sentence.deprels, strict=True))
         for tag, gold in zip(sentence.upos, sentence.deprels, strict=True):
             counts = by_tag.get(tag, {"_": 1})

@@ -175,7 +175,7 @@ def test_work_on_threads_keeps_order_and_reads_lazily():
             read.append(i)
             yield i
 
-    results = in_order(lambda i: i * i, numbers(), 2)
+    results = in_order(lambda batch: [i * i for i in batch], numbers(), 2)
     assert next(results) == (0, 0)
     assert len(read) < 400
     assert [r for _, r in results] == [i * i for i in range(1, 1000)]
