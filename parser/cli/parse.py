@@ -73,7 +73,7 @@ def parse(
     model = Model.load(model_path)
     gc.freeze()  # the model stays; no use in looking through it for garbage again and again
     if jobs > 1:
-        # Threads take the interpreter for moments between kernels; the reader must not hold it long.
+        # Between kernels a thread needs the interpreter for moments: the reader must let it go.
         sys.setswitchinterval(1e-4)
     parser = Parser(
         model,
