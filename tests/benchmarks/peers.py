@@ -40,7 +40,7 @@ class System(Protocol):
 
 
 class Arcwise:
-    """Ours: what `parser train` does without further flags; `Parser.parse` on each sentence."""
+    """Ours: what `parser train` does without further flags; `Parser.parse_all` on batches."""
 
     def train(self, train: Path, dev: Path | None, model: Path, epochs: int | None) -> None:
         from parser.cli import main
@@ -58,6 +58,10 @@ class Arcwise:
         return list(sentences)
 
     def parse(self, prepared: list[Any]) -> list[Any]:
+        batches = (prepared[i : i + 32] for i in range(0, len(prepared), 32))
+        return [parse for batch in batches for parse in self.parser.parse_all(batch)]
+
+    def parse_singly(self, prepared: list[Any]) -> list[Any]:
         return list(map(self.parser.parse, prepared))
 
     def tree(self, parsed: Any) -> Tree:
@@ -322,7 +326,7 @@ def parse(system: str, model: Path, test: Path, output: Path, repeat: int) -> No
         return round(words / median(times)), parsed
 
     tokens, parsed = speed(parser.parse)
-    singly = speed(parser.parse_singly)[0] if isinstance(parser, Spacy) else tokens
+    singly = speed(parser.parse_singly)[0] if hasattr(parser, "parse_singly") else tokens
     with open_output(output) as out:
         for sentence, answer in zip(sentences, parsed, strict=True):
             out.write(sentence.to_conll(*parser.tree(answer)))
