@@ -26,15 +26,7 @@ from libc.string cimport memset
 
 import numpy as np
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__) || defined(__clang__)
-      #define ARC_PREFETCH(p) __builtin_prefetch(p)
-    #else
-      #define ARC_PREFETCH(p)
-    #endif
-    """
-    void ARC_PREFETCH(const void *p) noexcept nogil
+from cython_ext.hashing cimport END_ID, GOLDEN, PREFETCH, START_ID, mix
 
 cdef enum:
     SLOTS_ = 16
@@ -55,21 +47,9 @@ cdef enum:
     K_HEAD_MORPH = 7
     K_MODIFIER_MORPH = 8
 
-# Values that no vocabulary gives out (vocabulary.py): outside the sentence on either side.
-cdef enum:
-    START_ID = 1
-    END_ID = 2
-
-
-cdef inline uint64_t mix(uint64_t x) noexcept nogil:
-    """The finaliser of splitmix64: a bijection in which every input bit reaches every output bit."""
-    x = (x ^ (x >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * <uint64_t>0x94D049BB133111EB
-    return x ^ (x >> 31)
-
 
 cdef inline uint32_t tagged(uint64_t kind, uint64_t value) noexcept nogil:
-    return <uint32_t>mix((kind << 56) ^ (value * <uint64_t>0x9E3779B97F4A7C15) ^ <uint64_t>0xA24BAED4963EE407)
+    return <uint32_t>mix((kind << 56) ^ (value * GOLDEN) ^ <uint64_t>0xA24BAED4963EE407)
 
 
 cdef inline int distance_bin(int d) noexcept nogil:
@@ -250,7 +230,7 @@ cdef class Templates:
                 break
             at = t + self.expressions[e, a, 1]
             value = START_ID if at < 0 else END_ID if at > n else ids[at, field]
-            h = mix(h ^ (<uint64_t>(value + 1) * <uint64_t>0x9E3779B97F4A7C15))
+            h = mix(h ^ (<uint64_t>(value + 1) * GOLDEN))
         return <uint32_t>(h >> 32)
 
     def score(self, list sentences, list arcs, const float[:, ::1] weights,
@@ -382,7 +362,7 @@ cdef class Templates:
                 if find != NULL:
                     k = locate(find, rows, k)
                 for i in range(k):
-                    ARC_PREFETCH(w + <Py_ssize_t>rows[i] * SLOTS_)
+                    PREFETCH(w + <Py_ssize_t>rows[i] * SLOTS_)
                 out = alone + (side * (s.n + 1) + t) * SLOTS_
                 for i in range(k):
                     row = w + <Py_ssize_t>rows[i] * SLOTS_
@@ -681,12 +661,12 @@ cdef inline void advance(Flight *flights, int turn, const float *w, const uint64
     cdef int i
     if newest.arc >= 0 and find != NULL:
         for i in range(newest.k):
-            ARC_PREFETCH(find + (newest.rows[i] >> 5))
+            PREFETCH(find + (newest.rows[i] >> 5))
     if middle.arc >= 0:
         if find != NULL:
             middle.k = locate(find, middle.rows, middle.k)
         for i in range(middle.k):
-            ARC_PREFETCH(w + <Py_ssize_t>middle.rows[i] * SLOTS_)
+            PREFETCH(w + <Py_ssize_t>middle.rows[i] * SLOTS_)
     if oldest.arc >= 0:
         out[oldest.arc] += sum_rows(w, oldest.rows, oldest.k, oldest.slot, oldest.right)
 
@@ -802,8 +782,8 @@ def add(float[:, ::1] table, float[:, ::1] sums, const long long[::1] rows,
     with nogil:
         for i in range(n):
             if i + AHEAD < n:
-                ARC_PREFETCH(&table[rows[i + AHEAD], 0])
-                ARC_PREFETCH(&sums[rows[i + AHEAD], 0])
+                PREFETCH(&table[rows[i + AHEAD], 0])
+                PREFETCH(&sums[rows[i + AHEAD], 0])
             row = &table[rows[i], 0]
             total = &sums[rows[i], 0]
             for s in range(SLOTS_):
@@ -823,9 +803,9 @@ def adagrad(float[:, ::1] table, float[:, ::1] squares, float[:, ::1] sums, cons
     with nogil:
         for i in range(n):
             if i + AHEAD < n:
-                ARC_PREFETCH(&table[rows[i + AHEAD], 0])
-                ARC_PREFETCH(&squares[rows[i + AHEAD], 0])
-                ARC_PREFETCH(&sums[rows[i + AHEAD], 0])
+                PREFETCH(&table[rows[i + AHEAD], 0])
+                PREFETCH(&squares[rows[i + AHEAD], 0])
+                PREFETCH(&sums[rows[i + AHEAD], 0])
             for s in range(SLOTS_):
                 g = gradient[i, s]
                 if g != 0.0:
@@ -852,13 +832,3 @@ def average_sizes(const float[:, ::1] table, const float[:, ::1] sums, double st
                 size = value if value > size else size
             sizes[i] = size
 
-
-def dot(const float[:, ::1] table, const long long[::1] rows, const float[:, ::1] values):
-    """sum of table[rows] * values in float64.  Releases the GIL."""
-    cdef Py_ssize_t i, s
-    cdef double total = 0.0
-    with nogil:
-        for i in range(rows.shape[0]):
-            for s in range(SLOTS_):
-                total += <double>table[rows[i], s] * values[i, s]
-    return total

@@ -9,30 +9,13 @@ from libc.stdint cimport int32_t, uint64_t
 
 import numpy as np
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__) || defined(__clang__)
-      #define PREFETCH(p) __builtin_prefetch(p)
-    #else
-      #define PREFETCH(p)
-    #endif
-    """
-    void PREFETCH(const void *p) noexcept nogil
+from cython_ext.hashing cimport END_ID, GOLDEN, PREFETCH, START_ID, mix
 
 cdef enum:
     N_PLACES = 7
-    START_ID = 1              # as in vocabulary.py: a place that is not there
-    END_ID = 2
 
 # The word, its head, its head's head; the siblings next to it; its outermost children.
 PLACES = ("M", "H", "G", "L", "R", "A", "Z")
-
-
-cdef inline uint64_t mix(uint64_t x) noexcept nogil:
-    """The finaliser of splitmix64."""
-    x = (x ^ (x >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * <uint64_t>0x94D049BB133111EB
-    return x ^ (x >> 31)
 
 
 cdef void find_places(const int32_t[::1] heads, int m, int[N_PLACES] at) noexcept nogil:
@@ -98,7 +81,7 @@ def feature_rows(const int32_t[:, ::1] ids, const int32_t[:, ::1] morph,
                         else:
                             p += templates[t, a, 2]
                             value = START_ID if p < 0 else END_ID if p > n else ids[p, templates[t, a, 1]]
-                    h = mix(h ^ (<uint64_t>(value + 1) * <uint64_t>0x9E3779B97F4A7C15))
+                    h = mix(h ^ (<uint64_t>(value + 1) * GOLDEN))
                 if morph_place[t] < 0:
                     rows[m - 1, k] = <int32_t>(h >> (64 - bits))
                     k += 1

@@ -36,7 +36,9 @@ FACETS = ("relation", "length", "pos", "direction", "distance")
 @click.option("--errors", is_flag=True, help="List each wrong word: form gold > system.")
 @click.option("--against", help="A second system file: paired permutation test.")
 @click.option(
-    "--allow-multiple-roots", is_flag=True, help="conll18: score such trees all the same."
+    "--allow-multiple-roots",
+    is_flag=True,
+    help="conll18: score such trees all the same, as --model always does.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @FORMAT
@@ -83,11 +85,15 @@ def evaluate(
         chosen = Rules.named(rules, allow_multiple_roots=True)
         time_engines(model_path, gold, engines, chosen, single_root, repeat, as_json, options)
         return
-    for name, given in (("--engine", engines), ("--single-root", single_root is not None)):
+    for name, given in (
+        ("--engine", engines),
+        ("--single-root", single_root is not None),
+        ("--repeat", repeat > 1),
+    ):
         if given:
             raise click.UsageError(f"{name} needs --model")
     chosen = Rules.named(rules, allow_multiple_roots=allow_multiple_roots)
-    if against and not as_json and (by or confusions or errors):
+    if against and (by or confusions or errors):
         raise click.UsageError("--against stands alone")
 
     if against:

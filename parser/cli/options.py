@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -61,11 +60,3 @@ class Skipped:
     def report(self) -> None:
         if self.count:
             click.echo(f"{self.count} sentences skipped", err=True)
-
-
-def same_file(one: str, two: str) -> bool:
-    """Whether two paths are one file."""
-    try:
-        return os.path.samefile(one, two)
-    except OSError:
-        return False

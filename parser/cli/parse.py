@@ -22,8 +22,7 @@ from parser.cli.options import (
     Skipped,
     progress,
 )
-from parser.graph import GraphError
-from parser.inference import ENGINES, NoTreeError
+from parser.inference import ENGINES
 from parser.model import Model, Parse, Parser, in_order
 from parser.treebank import Sentence, TreebankError, open_output, read
 
@@ -101,7 +100,7 @@ def parse(
                 trees = parser.k_best(sentence, n_best)
                 return "".join(to_text(sentence, t, rank) for rank, t in enumerate(trees, 1))
             return to_text(sentence, parser.parse(sentence))
-        except (NoTreeError, GraphError, ValueError) as error:
+        except ValueError as error:  # no tree, or a graph too large; CoNLL-X with comments
             reason = str(error)
         except MemoryError:
             reason = f"not enough memory for {len(sentence)} words"

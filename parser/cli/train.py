@@ -73,7 +73,7 @@ def train(
     values |= {name: value for name, value in flags.items() if value is not None}
     if factors is not None:
         values["factors"] = [name.strip() for name in factors.split(",")]
-    settings = Settings.from_dict(values, str(config) if config and not flags else "settings")
+    settings = Settings.from_dict(values, "settings")
     if not output.parent.is_dir():
         raise TrainingError(f"{output}: no such folder as {output.parent}")
 

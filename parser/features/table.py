@@ -37,9 +37,3 @@ class CompactTable:
         np.bitwise_or.at(present, blocks, np.uint64(1) << (self.rows % BLOCK).astype(np.uint64))
         before = np.searchsorted(self.rows, np.arange(len(present), dtype=np.int64) * BLOCK)
         self.index = present | (before.astype(np.uint64) << np.uint64(32))
-
-    @classmethod
-    def from_dense(cls, table: np.ndarray) -> CompactTable:
-        """Rows of a dense table (2**bits, 16) that have a weight other than zero."""
-        rows = np.flatnonzero(table.any(1)).astype(np.uint32)
-        return cls(len(table).bit_length() - 1, rows, table[rows])

@@ -10,6 +10,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from parser.inference import default_engine
 from parser.labelling import Labeller
 from parser.learning.calibration import fit_scale
 from parser.learning.learners import LEARNERS, Example, Learner
-from parser.model import Model, Parser, Settings, in_order, replace_file
-from parser.treebank import Sentence, projective, roots
+from parser.model import Model, Parser, Settings, in_order
+from parser.treebank import Sentence, projective, replace_file, roots
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +46,6 @@ class Epoch:
     dev_uas: float | None
     dev_las: float | None
     best: bool
-
-    @property
-    def dev_score(self) -> float | None:
-        return self.dev_uas if self.dev_las is None else self.dev_las
 
 
 Progress = Callable[[Iterable[Any], str], Iterable[Any]]
@@ -199,6 +196,7 @@ class Trainer:
 
     # ---- checkpoints ---------------------------------------------------------------------------
 
+    @cached_property
     def state(self) -> dict[str, Any]:
         """What must be equal for a checkpoint to be taken up."""
         settings = {k: v for k, v in self.settings.to_dict().items() if k not in MAY_CHANGE}
@@ -212,7 +210,7 @@ class Trainer:
         """Write the checkpoint."""
         assert self.checkpoint is not None
         assert self.best is not None
-        header = self.state() | {
+        header = self.state | {
             "history": [vars(e) for e in self.history],
             "best_score": self.best_score,
         }
@@ -237,7 +235,7 @@ class Trainer:
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise TrainingError(f"{self.checkpoint}: not a whole checkpoint: {error}") from None
         header = json.loads(arrays.pop("header").tobytes())
-        for key, ours in self.state().items():
+        for key, ours in self.state.items():
             if header[key] != ours:
                 raise TrainingError(f"{self.checkpoint}: made with other {NAMES[key]}")
         self.history = [Epoch(**e) for e in header["history"]]

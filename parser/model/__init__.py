@@ -1,6 +1,5 @@
 """A trained model and what can be done with it: load, save, parse."""
 
-from parser.model.files import replace_file
 from parser.model.model import Model, ModelError, open_model
 from parser.model.parse import Parse, Parser, in_order
 from parser.model.settings import LEARNERS, Settings, SettingsError
@@ -15,5 +14,4 @@ __all__ = [
     "SettingsError",
     "in_order",
     "open_model",
-    "replace_file",
 ]

@@ -16,11 +16,13 @@ from parser.features import CompactTable, Scorer, Vocabulary
 from parser.features import templates as arc_templates
 from parser.labelling import Labeller
 from parser.labelling import templates as label_templates
-from parser.model.files import replace_file
 from parser.model.settings import Settings
+from parser.treebank import replace_file
 
 FORMAT = "arcwise model"
 VERSION = 1
+# What reading a file raises that is cut off, changed or something else.
+DAMAGE = (zipfile.BadZipFile, EOFError, OSError, LookupError, ValueError, TypeError)
 
 
 class ModelError(ValueError):
@@ -42,7 +44,7 @@ class Model:
         margins of MIRA or a perceptron are not.  Fitted to the dev set (learning.calibration), 1
         without one.
     record : dict
-        Data, scores and times of the training run, for `parser info`.
+        Data and scores of the training run, for `parser info`.
     """
 
     settings: Settings
@@ -120,9 +122,7 @@ class Model:
                         read_array(archive, "label_inner"),
                         weights,
                     )
-            except (zipfile.BadZipFile, EOFError, OSError) as error:
-                raise ModelError(f"{path}: damaged model file: {error}") from None
-            except (KeyError, ValueError, TypeError, IndexError) as error:
+            except DAMAGE as error:
                 raise ModelError(f"{path}: damaged model file: {error}") from None
             scorer = Scorer(vocabulary, settings.bits)
         return cls(settings, scorer, table, labeller, scale, header["record"])
@@ -141,7 +141,7 @@ def open_model(path: Path) -> tuple[dict[str, Any], zipfile.ZipFile]:
         if header["format"] != FORMAT:
             raise KeyError("format")
         version = header["version"]
-    except (KeyError, ValueError, TypeError, zipfile.BadZipFile, OSError, EOFError):
+    except DAMAGE:
         archive.close()
         raise ModelError(f"{path}: not a model file, or damaged") from None
     if version != VERSION:

@@ -160,11 +160,11 @@ def in_order(
 ) -> Iterator[tuple[Sentence, Out]]:
     """Apply `work` to batches of sentences on `jobs` threads; results in the order of the input.
 
-    The input is read lazily: a few batches are held at any time.  An exception of `work` is raised
-    at its batch's turn.  Kernels release the GIL, so threads run side by side.
+    The input is read lazily: a batch, or a few for each thread, are held at any time.  An exception
+    of `work` is raised at its batch's turn.  Kernels release the GIL, so threads run side by side.
     """
     source = iter(sentences)
-    if jobs == 1:  # one by one, so that who writes to a pipe need not wait for more sentences
+    if jobs == 1:
         while batch := list(islice(source, BATCH)):
             yield from zip(batch, work(batch), strict=True)
         return
@@ -183,4 +183,4 @@ def in_order(
                 future.cancel()
 
 
-BATCH = 32  # sentences handed to a thread at once
+BATCH = 32  # sentences: scored at once, they leave more of the weights in the cache

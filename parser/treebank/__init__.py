@@ -3,7 +3,7 @@
 from parser.treebank.reader import read, read_all
 from parser.treebank.sentence import Sentence, TreebankError
 from parser.treebank.structure import crossing_arcs, find_cycle, projective, roots
-from parser.treebank.writer import open_output
+from parser.treebank.writer import open_output, replace_file
 
 __all__ = [
     "Sentence",
@@ -14,5 +14,6 @@ __all__ = [
     "projective",
     "read",
     "read_all",
+    "replace_file",
     "roots",
 ]

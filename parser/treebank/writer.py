@@ -77,15 +77,27 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[Output]:
         return
     if os.path.isdir(name):
         raise TreebankError(name, None, None, "cannot write: it is a folder")
-    target = os.path.realpath(name)  # a link stays a link
-    if os.path.exists(target) and not os.path.isfile(target):
-        with _opened(name, target, "wb") as file, _packed(file, name) as binary:
+    if os.path.exists(name) and not os.path.isfile(name):
+        with _opened(name, name, "wb") as file, _packed(file, name) as binary:
             yield Output(binary)
         return
+    with replace_file(name) as file, _packed(file, name) as binary:
+        yield Output(binary)
+
+
+@contextmanager
+def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A new file in the same folder, which takes the place of `path` when the block ends.
+
+    It is removed when the block is left by an exception of any kind.  TreebankError if it cannot
+    be opened or put in place.
+    """
+    name = os.fspath(path)
+    target = os.path.realpath(name)  # a link stays a link
     temporary = f"{target}.{secrets.token_hex(4)}.tmp"
     try:
-        with _opened(name, temporary, "xb") as file, _packed(file, name) as binary:
-            yield Output(binary)
+        with _opened(name, temporary, "xb") as file:
+            yield file
         try:
             if os.path.exists(target):
                 shutil.copymode(target, temporary)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from parser.learning import Trainer
-from parser.model import Model, ModelError, Parser, Settings, SettingsError, in_order, replace_file
-from parser.treebank import Sentence, read_all
+from parser.model import Model, ModelError, Parser, Settings, SettingsError, in_order
+from parser.treebank import Sentence, read_all, replace_file
 
 
 @pytest.fixture(scope="module")
