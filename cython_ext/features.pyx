@@ -22,14 +22,13 @@ Cost of scoring: O(arcs * (templates + distinct tags between)) row reads.
 from libc.math cimport fabs, sqrtf
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 import numpy as np
 
 from cython_ext.hashing cimport END_ID, GOLDEN, PREFETCH, START_ID, mix
 
 cdef enum:
-    SLOTS_ = 16
     N_KINDS = 9
     MAX_DISTANCE = 40
 
@@ -52,15 +51,26 @@ cdef inline uint32_t tagged(uint64_t kind, uint64_t value) noexcept nogil:
     return <uint32_t>mix((kind << 56) ^ (value * GOLDEN) ^ <uint64_t>0xA24BAED4963EE407)
 
 
-cdef inline int distance_bin(int d) noexcept nogil:
-    """1, 2, 3, 4, 5, 6..10, more: the bins of McDonald et al. (2005)."""
-    if d <= 5:
-        return d - 1
-    return 5 if d <= 10 else 6
-
-
 cdef inline int bin_slot(int h, int m) noexcept nogil:
     return 2 + distance_bin(m - h) if h < m else 9 + distance_bin(h - m)
+
+
+cdef uint32_t hash_atoms(const int32_t[:, ::1] ids, const int32_t[:, ::1] atoms, uint64_t seed, int t,
+                         int n) noexcept nogil:
+    """Hash of an expression at position t: its atoms are rows (field, offset), field -1 ends them.
+
+    Of the positions -1 and n + 1, which stand for a part's START and END, all atoms are the same.
+    """
+    cdef uint64_t h = seed
+    cdef int at, value
+    cdef Py_ssize_t a
+    for a in range(atoms.shape[0]):
+        if atoms[a, 0] < 0:
+            break
+        at = t + atoms[a, 1] if 0 <= t <= n else t
+        value = START_ID if at < 0 else END_ID if at > n else ids[at, atoms[a, 0]]
+        h = mix(h ^ (<uint64_t>(value + 1) * GOLDEN))
+    return <uint32_t>(h >> 32)
 
 
 cdef struct Tokens:
@@ -139,7 +149,7 @@ cdef class Templates:
     bits: the table has 2**bits rows.  coarse, fine: fields that the tags between are taken from.
     """
     cdef readonly int bits, n_head, n_modifier
-    cdef int coarse_field, fine_field, n_atoms
+    cdef int coarse_field, fine_field
     cdef int32_t[:, :, ::1] expressions
     cdef uint64_t[::1] seeds
     cdef int32_t[:, ::1] pairs, alone_head, alone_modifier
@@ -152,7 +162,6 @@ cdef class Templates:
         self.seeds = np.ascontiguousarray(seeds, np.uint64)
         self.n_head = n_head
         self.n_modifier = self.expressions.shape[0] - n_head
-        self.n_atoms = self.expressions.shape[1]
         self.pairs = np.ascontiguousarray(pairs, np.int32).reshape(-1, 3)
         self.alone_head = np.ascontiguousarray(alone_head, np.int32).reshape(-1, 2)
         self.alone_modifier = np.ascontiguousarray(alone_modifier, np.int32).reshape(-1, 2)
@@ -209,7 +218,7 @@ cdef class Templates:
                         k += 1
                 out.n_morph[t] = k
                 for i in range(self.expressions.shape[0]):
-                    hashes[i] = self.hash_expression(ids, i, t, n)
+                    hashes[i] = hash_atoms(ids, self.expressions[i], self.seeds[i], t, n)
                 for i in range(pairs):
                     out.head[t * pairs + i] = hashes[self.pairs[i, 0]]
                     out.modifier[t * pairs + i] = hashes[self.n_head + self.pairs[i, 1]]
@@ -221,18 +230,6 @@ cdef class Templates:
         free(hashes)
         return encoded
 
-    cdef uint32_t hash_expression(self, const int32_t[:, ::1] ids, int e, int t, int n) noexcept nogil:
-        cdef uint64_t h = self.seeds[e]
-        cdef int a, field, at, value
-        for a in range(self.n_atoms):
-            field = self.expressions[e, a, 0]
-            if field < 0:
-                break
-            at = t + self.expressions[e, a, 1]
-            value = START_ID if at < 0 else END_ID if at > n else ids[at, field]
-            h = mix(h ^ (<uint64_t>(value + 1) * GOLDEN))
-        return <uint32_t>(h >> 32)
-
     def score(self, list sentences, list arcs, const float[:, ::1] weights,
               const uint64_t[::1] index=None):
         """Scores of the candidate arcs of sentences, modifier-major: a list of (arcs,) float64.
@@ -240,8 +237,7 @@ cdef class Templates:
         The GIL is released once for all of them, so that threads with a batch each do not wait for
         one another.
 
-        sentences: list of Encoded.  arcs: list of (heads, modifiers, offsets) int32: the arcs into
-        word m are offsets[m-1]..offsets[m]-1, heads ascending.  weights: (2**bits, 16), or the
+        sentences: list of Encoded.  arcs: list of parser.graph.Arcs.  weights: (2**bits, 16), or the
         values of a CompactTable with its index.
         """
         cdef Py_ssize_t i, size = len(sentences)
@@ -250,7 +246,7 @@ cdef class Templates:
         cdef const uint64_t *find = NULL
         cdef const float *w = NULL
         cdef int failed = 0
-        results = [np.zeros(len(each[0])) for each in arcs]
+        results = [np.zeros(len(each)) for each in arcs]
         if weights.shape[0] == 0:
             return results
         w = &weights[0, 0]
@@ -260,7 +256,7 @@ cdef class Templates:
         if tasks == NULL:
             raise MemoryError
         for i in range(size):
-            heads, _, offsets = arcs[i]
+            heads, offsets = arcs[i].heads, arcs[i].offsets
             out = results[i]
             tasks[i].sentence = &(<Encoded?>sentences[i]).tokens
             tasks[i].heads = &heads[0]
@@ -288,41 +284,25 @@ cdef class Templates:
         free(alone)
         return failed
 
-    def gradient(self, Encoded encoded, const int32_t[::1] heads, const int32_t[::1] offsets,
-                 const double[::1] coefficients, double tolerance=1e-8):
-        """sum_a coefficients[a] * features(a), as distinct rows and their 16 values.
+    def add_gradient(self, Gradient gradient, Encoded encoded, const int32_t[::1] heads,
+                     const int32_t[::1] offsets, const double[::1] coefficients,
+                     double tolerance=1e-8):
+        """gradient += sum_a coefficients[a] * features(a).
 
-        Arcs with |coefficient| <= tolerance are left out.  Returns rows (k,) int64 in order of first
-        use and values (k, 16) float32.  Linear in the rows touched; releases the GIL.
+        Arcs with |coefficient| <= tolerance are left out.  Linear in the rows touched; releases the
+        GIL.
         """
         cdef Tokens *sentence = &encoded.tokens
         cdef Scratch scratch
-        cdef Accumulator *acc = NULL
-        cdef int failed = 0, s
-        cdef Py_ssize_t i
+        cdef int failed = 0
         with nogil:
             failed = self.open_scratch(sentence, &scratch)
-            acc = open_accumulator()
-            if acc == NULL:
-                failed = 1
             if not failed:
                 failed = self.accumulate(sentence, &heads[0], &offsets[0], &coefficients[0], tolerance,
-                                         &scratch, acc)
+                                         &scratch, gradient.sums)
             self.close_scratch(&scratch)
         if failed:
-            close_accumulator(acc)
             raise MemoryError
-        rows_array = np.empty(acc.n, np.int64)
-        values_array = np.empty((acc.n, SLOTS_), np.float32)
-        cdef long long[::1] rows = rows_array
-        cdef float[:, ::1] values = values_array
-        with nogil:
-            for i in range(acc.n):
-                rows[i] = acc.rows[i]
-                for s in range(SLOTS_):
-                    values[i, s] = acc.values[i * SLOTS_ + s]
-        close_accumulator(acc)
-        return rows_array, values_array
 
     # ---- per token -----------------------------------------------------------------------------
 
@@ -596,12 +576,6 @@ cdef class Templates:
         return failed
 
 
-cdef inline uint32_t popcount(uint32_t x) noexcept nogil:
-    x = x - ((x >> 1) & <uint32_t>0x55555555)
-    x = (x & <uint32_t>0x33333333) + ((x >> 2) & <uint32_t>0x33333333)
-    return (((x + (x >> 4)) & <uint32_t>0x0F0F0F0F) * <uint32_t>0x01010101) >> 24
-
-
 cdef inline int locate(const uint64_t *index, uint32_t *rows, int k) noexcept nogil:
     """Turn rows into positions in a compact table, in place, dropping those that are not there."""
     cdef int i, found = 0
@@ -680,13 +654,31 @@ cdef inline void add_slots(float *row, float c, int slot, bint right) noexcept n
 
 # ---- rows met so far: an open-addressing table from row number to 16 values ---------------------
 
-cdef struct Accumulator:
-    Py_ssize_t n
-    Py_ssize_t room           # rows that values and rows have space for
-    Py_ssize_t mask           # size of the index - 1, a power of two
-    int32_t *index            # -1 or a position in rows
-    uint32_t *rows
-    float *values
+cdef class Gradient:
+    """A sparse sum of features, row by row."""
+
+    def __cinit__(self):
+        self.sums = open_accumulator()
+        if self.sums == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        close_accumulator(self.sums)
+
+    def arrays(self):
+        """Distinct rows (k,) int64, in order of first use, and their values (k, 16) float32."""
+        cdef Accumulator *acc = self.sums
+        cdef Py_ssize_t i
+        rows_array = np.empty(acc.n, np.int64)
+        values_array = np.empty((acc.n, SLOTS_), np.float32)
+        cdef long long[::1] rows = rows_array
+        cdef float[:, ::1] values = values_array
+        if acc.n:
+            with nogil:
+                for i in range(acc.n):
+                    rows[i] = acc.rows[i]
+                memcpy(&values[0, 0], acc.values, acc.n * SLOTS_ * sizeof(float))
+        return rows_array, values_array
 
 
 cdef Accumulator *open_accumulator() noexcept nogil:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from parser.cli.options import ENCODING, FORMAT, JOBS, QUIET, ROOTS, SKIP, Skipped, progress
+from parser.features import PART_SETS
 from parser.learning import Epoch, Trainer, TrainingError, checkpoint_path
 from parser.model import LEARNERS, Settings
 from parser.model.settings import OPTIMIZERS
@@ -26,6 +27,15 @@ from parser.treebank import read_all
     help="TOML file of settings; flags override it.",
 )
 @click.option("--factors", help="Factor families, separated by commas.  [default: link]")
+@click.option("--templates", type=click.Choice(sorted(PART_SETS)), help="Of second-order parts.")
+@click.option(
+    "--prune/--no-prune",
+    default=None,
+    help="Leave out arcs that a small first-order model finds unlikely.  [default: with "
+    "second-order factors]",
+)
+@click.option("--prune-heads", type=int, help="Heads kept for a word, at most.")
+@click.option("--prune-threshold", type=float, help="Least marginal relative to the word's best.")
 @click.option("--learner", type=click.Choice(LEARNERS), help="[default: mira]")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), help="Of the CRF.  [default: sgd]")
 @click.option(
@@ -94,6 +104,7 @@ def train(
         checkpoint=checkpoint_path(output),
         jobs=jobs,
         progress=progress(quiet),
+        announce=lambda line: None if quiet else click.echo(line, err=True),
     )
     if resume:
         trainer.resume()

@@ -72,9 +72,8 @@ def run_engine(
     for _ in range(repeat):
         times = [time.perf_counter()]
         ids = [model.vocabulary.encode(s) for s in sentences]
-        encoded = [model.scorer.encode_ids(*each) for each in ids]
         times.append(time.perf_counter())
-        graphs = parser.graphs(sentences, encoded)
+        graphs = parser.graphs(sentences, ids)
         times.append(time.perf_counter())
         heads = [engine.best(graph).heads for graph in graphs]
         times.append(time.perf_counter())

@@ -1,62 +1,130 @@
-"""Sentences into scored graphs, and arc weights back into gradients."""
+"""Sentences into scored graphs, and weights of arcs and parts back into gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from cython_ext.features import Encoded
+from cython_ext.features import Encoded, Gradient
+from cython_ext.parts import EncodedParts
+from parser.features.part_templates import compile_parts
 from parser.features.table import CompactTable
 from parser.features.templates import arc_templates, compile_templates
 from parser.features.vocabulary import FIELDS, Vocabulary
-from parser.graph import ScoredGraph, all_arcs
+from parser.graph import CODES, LINK, Arcs, ScoredGraph, Values, all_arcs
 from parser.treebank import Sentence
 
-Arcs = tuple[np.ndarray, np.ndarray, np.ndarray]  # heads, modifiers, offsets, as in ScoredGraph
+Columns = tuple[np.ndarray, np.ndarray]  # ids and single features, as of Vocabulary.encode
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A sentence as hashes: what scoring needs, and nothing that depends on the weights."""
+
+    arcs: Encoded
+    parts: EncodedParts | None
+
+    @property
+    def n(self) -> int:
+        """Words."""
+        return self.arcs.n
 
 
 class Scorer:
-    """The templates over a vocabulary: everything about features but the weights."""
+    """The templates over a vocabulary: everything about features but the weights.
 
-    def __init__(self, vocabulary: Vocabulary, bits: int) -> None:
+    Parameters
+    ----------
+    bits : int
+        The table has 2**bits rows.
+    factors : factor families that are scored, LINK among them.
+    arc_set, part_set : str
+        Names of the tables in `templates` and `part_templates`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        bits: int,
+        factors: Iterable[str] = (LINK,),
+        *,
+        arc_set: str = "full",
+        part_set: str = "rich",
+    ) -> None:
         self.vocabulary = vocabulary
         self.bits = bits
-        self._templates = compile_templates(arc_templates(vocabulary.absent), FIELDS, bits)
+        self.families = [family for family in CODES if family in set(factors)]
+        absent = vocabulary.absent
+        self._arcs = compile_templates(arc_templates(absent, arc_set), FIELDS, bits)
+        self._parts = compile_parts(frozenset(self.families), part_set, absent, FIELDS, bits)
 
-    def encode(self, sentence: Sentence) -> Encoded:
+    def encode(self, sentence: Sentence) -> Encoding:
         """Hashes of a sentence.  O(n * templates); does not depend on weights."""
         return self.encode_ids(*self.vocabulary.encode(sentence))
 
-    def encode_ids(self, ids: np.ndarray, morph: np.ndarray) -> Encoded:
+    def encode_ids(self, ids: np.ndarray, morph: np.ndarray) -> Encoding:
         """The same from the arrays of Vocabulary.encode."""
-        return self._templates.encode(ids, morph)
+        parts = self._parts.encode(ids) if self.families else None
+        return Encoding(self._arcs.encode(ids, morph), parts)
 
     def graphs(
         self,
-        sentences: Sequence[Encoded],
+        sentences: Sequence[Encoding],
         weights: np.ndarray | CompactTable,
         *,
         projective: bool,
         single_root: bool,
         arcs: Sequence[Arcs] | None = None,
     ) -> list[ScoredGraph]:
-        """Score the candidate arcs (all n*n by default).  Releases the GIL once, for all."""
+        """Score candidate arcs (all n*n by default) and all parts over them.
+
+        Releases the GIL once for each family, for all sentences.  GraphError, before anything is
+        allocated, if the arcs or the parts of a sentence would take over 4 GiB.
+        """
         arcs = [all_arcs(s.n) for s in sentences] if arcs is None else list(arcs)
+        table = (weights, None)
         if isinstance(weights, CompactTable):
-            scores = self._templates.score(list(sentences), arcs, weights.values, weights.index)
-        else:
-            scores = self._templates.score(list(sentences), arcs, weights)
+            table = (weights.values, weights.index)
+        for candidates in arcs:
+            candidates.check_size(self.families)
+        scores = self._arcs.score([s.arcs for s in sentences], arcs, *table)
+        layouts = [candidates.layout for candidates in arcs] if self.families else []
+        encoded = [s.parts for s in sentences]
+        parts = {
+            family: self._parts.score(encoded, layouts, CODES[family], *table)
+            for family in self.families
+        }
         return [
-            ScoredGraph(s.n, *candidates, values, projective, single_root)
-            for s, candidates, values in zip(sentences, arcs, scores, strict=True)
+            ScoredGraph(
+                candidates,
+                scores[i],
+                projective,
+                single_root,
+                {family: each[i] for family, each in parts.items()},
+            )
+            for i, candidates in enumerate(arcs)
         ]
 
     def gradient(
-        self, encoded: Encoded, graph: ScoredGraph, coefficients: np.ndarray
+        self, encoding: Encoding, graph: ScoredGraph, coefficients: Values, tolerance: float = 1e-8
     ) -> tuple[np.ndarray, np.ndarray]:
-        """sum over arcs of coefficient * features, as distinct rows (k,) and values (k, 16).
+        """sum over arcs and parts of coefficient * features: distinct rows (k,), values (k, 16).
 
-        Coefficients up to 1e-8 in size are left out.
+        Coefficients up to `tolerance` in size are left out.
         """
-        return self._templates.gradient(encoded, graph.heads, graph.offsets, coefficients)
+        gradient, arcs = Gradient(), graph.arcs
+        self._arcs.add_gradient(
+            gradient, encoding.arcs, arcs.heads, arcs.offsets, coefficients[LINK], tolerance
+        )
+        for family in self.families:
+            self._parts.add_gradient(
+                gradient,
+                encoding.parts,
+                arcs.layout,
+                CODES[family],
+                coefficients[family],
+                tolerance,
+            )
+        return gradient.arrays()

@@ -29,7 +29,7 @@ import numpy as np
 from cython_ext import features as kernel
 
 # Raised whenever the features of a sentence change: a model refuses to be read with another table.
-VERSION = 1
+VERSION = 2
 
 KINDS = {
     "": kernel.PLAIN,
@@ -72,6 +72,21 @@ Hp D Mp | Hc D Mc | Hc D | D Mc
 Hp N Mp | Hc N Mc
 Hp S Mp | Hc S Mc
 """
+
+
+# Few templates, for the pruner: what it drops cannot come back, but it looks at every pair of words.
+SMALL_WORD = """
+w | p | c | s | f
+w c | p-1 p | p p+1
+m
+"""
+SMALL_ARC = """
+Hp Mp | Hc Mc | Hw Mw | Hw Mp | Hp Mw | Hw Mc | Hc Mw | Hl Mc | Hc Ml | Hs Mc | Hc Ms
+Hc Mc Hm | Hc Mc Mm
+Hp Hp+1 Mp-1 Mp | Hp-1 Hp Mp-1 Mp | Hp Hp+1 Mp Mp+1 | Hp-1 Hp Mp Mp+1
+Hc Bc Mc | Hc D Mc | Hp N Mp | Hc S Mc
+"""
+SETS = {"full": (WORD, ARC), "small": (SMALL_WORD, SMALL_ARC)}
 
 
 def split(table: str) -> list[str]:
@@ -119,10 +134,11 @@ class Template:
         return names
 
 
-def arc_templates(absent: frozenset[str]) -> list[Template]:
-    """The table without the templates that read a field which the treebank does not fill."""
-    words = [" ".join(side + atom for atom in t.split()) for side in "HM" for t in split(WORD)]
-    templates = dict.fromkeys(Template.parse(t) for t in words + split(ARC))
+def arc_templates(absent: frozenset[str], name: str = "full") -> list[Template]:
+    """A table without the templates that read a field which the treebank does not fill."""
+    word, arc = SETS[name]
+    words = [" ".join(side + atom for atom in t.split()) for side in "HM" for t in split(word)]
+    templates = dict.fromkeys(Template.parse(t) for t in words + split(arc))
     return [t for t in templates if not t.fields() & absent]
 
 

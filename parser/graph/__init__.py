@@ -2,28 +2,36 @@
 
 from parser.graph.scored_graph import (
     CHILDSEQ,
+    CODES,
     FAMILIES,
     GRAND,
     GRANDSIB,
     LINK,
     NOCROSS,
     SIB,
+    Arcs,
     GraphError,
-    Parts,
     ScoredGraph,
+    Values,
     all_arcs,
+    dot,
+    subtract,
 )
 
 __all__ = [
     "CHILDSEQ",
+    "CODES",
     "FAMILIES",
     "GRAND",
     "GRANDSIB",
     "LINK",
     "NOCROSS",
     "SIB",
+    "Arcs",
     "GraphError",
-    "Parts",
     "ScoredGraph",
+    "Values",
     "all_arcs",
+    "dot",
+    "subtract",
 ]

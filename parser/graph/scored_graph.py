@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from cython_ext import layout
+from cython_ext.layout import Layout
 
 LINK, SIB, CHILDSEQ, GRAND, GRANDSIB, NOCROSS = (
     "link",
@@ -17,41 +20,108 @@ LINK, SIB, CHILDSEQ, GRAND, GRANDSIB, NOCROSS = (
     "grandsib",
     "nocross",
 )
-# Indices of a part, family by family.  LINK is the arcs themselves.
+# Positions of a part, family by family.  LINK is the arcs themselves.
 FAMILIES = {
     LINK: ("head", "modifier"),
     SIB: ("head", "modifier", "sibling"),
-    CHILDSEQ: ("head", "modifier", "sibling"),
+    CHILDSEQ: ("head", "inner", "outer"),
     GRAND: ("grandparent", "head", "modifier"),
-    GRANDSIB: ("grandparent", "head", "modifier", "sibling"),
+    GRANDSIB: ("grandparent", "head", "inner", "outer"),
     NOCROSS: ("modifier", "other"),
 }
+# Their numbers in the kernels.
+CODES = {
+    SIB: layout.SIB,
+    CHILDSEQ: layout.CHILDSEQ,
+    GRAND: layout.GRAND,
+    GRANDSIB: layout.GRANDSIB,
+    NOCROSS: layout.NOCROSS,
+}
+# A number for each arc and for each part: scores, indicators of trees, marginals, gradients.
+Values = Mapping[str, np.ndarray]
 
 
 class GraphError(ValueError):
     """A graph that cannot be built, or that an engine cannot use."""
 
 
+# Indices, scores, and the matrices that engines make of an arc; scores and marginals of a part.
+BYTES_PER_ARC = 40
+BYTES_PER_PART = 16
+BYTES_LIMIT = 4 * 2**30
+SHORT = 128  # sentences come in few lengths up to here, so that their arcs are worth keeping
+
+
 @dataclass(frozen=True)
-class Parts:
-    """One family of factors, as structure of arrays.
+class Arcs:
+    """Candidate arcs of a sentence, modifier-major, heads ascending.
 
     Attributes
     ----------
-    index : ndarray of int32, (k, parts)
-        Positions in the sentence, one row for each name in FAMILIES.
-    scores : ndarray of float64, (parts,)
-        Log potential of the factor when all its arcs are in the tree.
+    heads, modifiers : ndarray of int32, (arcs,)
+    offsets : ndarray of int32, (n+1,)
+        The arcs into word m are ``offsets[m-1]..offsets[m]-1``.
     """
 
-    index: np.ndarray
-    scores: np.ndarray
+    heads: np.ndarray
+    modifiers: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def n(self) -> int:
+        """Words."""
+        return len(self.offsets) - 1
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the parts over these arcs stand in their arrays (cython_ext/layout.pyx)."""
+        return Layout(self.heads, self.modifiers, self.offsets)
+
+    def select(self, keep: np.ndarray) -> Arcs:
+        """Those arcs for which the boolean array (arcs,) holds.
+
+        GraphError names a word that is left without a head.
+        """
+        if keep.all():
+            return self
+        counts = np.bincount(self.modifiers[keep], minlength=self.n + 1)[1:]
+        if not counts.all():
+            raise GraphError(f"word {int(np.argmin(counts)) + 1} is left without a possible head")
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        return Arcs(self.heads[keep], self.modifiers[keep], offsets)
+
+    def including(self, tree: np.ndarray) -> Arcs:
+        """These arcs and those of the tree ``heads`` (n+1,)."""
+        width = self.n + 1
+        own = self.modifiers.astype(np.int64) * width + self.heads
+        wanted = np.arange(1, width, dtype=np.int64) * width + tree[1:]
+        both = np.union1d(own, wanted)
+        if len(both) == len(own):
+            return self
+        modifiers, heads = (each.astype(np.int32) for each in np.divmod(both, width))
+        offsets = np.searchsorted(modifiers, np.arange(1, width + 1)).astype(np.int32)
+        return Arcs(heads, modifiers, offsets)
+
+    def check_size(self, families: Iterable[str]) -> None:
+        """GraphError if the parts of these families would take over 4 GiB; allocates nothing."""
+        for family in families:
+            if family == LINK:
+                continue
+            count = self.layout.size(CODES[family])
+            if count * BYTES_PER_PART > BYTES_LIMIT:
+                raise GraphError(
+                    f"{self.n} words with {len(self)} candidate arcs have {count} parts {family}, "
+                    f"which take {count * BYTES_PER_PART / 2**30:.1f} GiB; the limit is "
+                    f"{BYTES_LIMIT / 2**30:.0f} GiB"
+                )
 
 
-def all_arcs(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Heads, modifiers and offsets of all n*n arcs of a sentence of n words, modifier-major.
+def all_arcs(n: int) -> Arcs:
+    """All n*n arcs of a sentence of n words.  Read-only.
 
-    int32; the arcs into word m are offsets[m-1]..offsets[m]-1, heads ascending.  Read-only.
     GraphError, before anything is allocated, if scoring so many arcs would take over 4 GiB.
     """
     size = n * n * BYTES_PER_ARC
@@ -63,20 +133,14 @@ def all_arcs(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return _short(n) if n <= SHORT else _all_arcs(n)
 
 
-# Indices, scores, and the matrices that engines make of them.
-BYTES_PER_ARC = 40
-BYTES_LIMIT = 4 * 2**30
-SHORT = 128  # sentences come in few lengths up to here, so that their arcs are worth keeping
-
-
-def _all_arcs(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _all_arcs(n: int) -> Arcs:
     heads = np.broadcast_to(np.arange(n + 1, dtype=np.int32), (n, n + 1))
     modifiers = np.repeat(np.arange(1, n + 1, dtype=np.int32), n)
     heads = heads[heads != np.arange(1, n + 1)[:, None]]
     offsets = np.arange(0, n * n + 1, n, dtype=np.int32)
     for array in (heads, modifiers, offsets):
         array.flags.writeable = False
-    return heads, modifiers, offsets
+    return Arcs(heads, modifiers, offsets)
 
 
 _short = lru_cache(maxsize=SHORT)(_all_arcs)
@@ -86,35 +150,49 @@ _short = lru_cache(maxsize=SHORT)(_all_arcs)
 class ScoredGraph:
     """A sentence as inference sees it.
 
-    Position 0 is the root, words are 1..n.  Arcs are stored modifier-major, heads ascending.
+    Position 0 is the root, words are 1..n.
 
     Attributes
     ----------
-    n : int
-    heads, modifiers : ndarray of int32, (arcs,)
-    offsets : ndarray of int32, (n+1,)
-        The arcs into word m are ``offsets[m-1]..offsets[m]-1``.
+    arcs : Arcs
     scores : ndarray of float64, (arcs,)
         Log potentials, natural log.
     projective, single_root : bool
         The tree constraint.
-    parts : mapping from family to Parts
-        Families besides LINK.
+    parts : mapping from family to ndarray of float64, (parts,)
+        Scores of all parts of the families besides LINK, in the order of ``arcs.layout``.
     """
 
-    n: int
-    heads: np.ndarray
-    modifiers: np.ndarray
-    offsets: np.ndarray
+    arcs: Arcs
     scores: np.ndarray
     projective: bool = False
     single_root: bool = True
-    parts: Mapping[str, Parts] = field(default_factory=dict)
+    parts: Values = field(default_factory=dict)
+
+    @property
+    def n(self) -> int:
+        """Words."""
+        return self.arcs.n
+
+    @property
+    def heads(self) -> np.ndarray:
+        """(arcs,) int32."""
+        return self.arcs.heads
+
+    @property
+    def modifiers(self) -> np.ndarray:
+        """(arcs,) int32."""
+        return self.arcs.modifiers
 
     @property
     def families(self) -> frozenset[str]:
         """Names of the families that the graph has scores for."""
         return frozenset({LINK, *self.parts})
+
+    @property
+    def values(self) -> Values:
+        """The scores of all families, LINK's included."""
+        return {LINK: self.scores, **self.parts}
 
     @classmethod
     def from_matrix(
@@ -130,23 +208,34 @@ class ScoredGraph:
             raise GraphError(
                 f"arc scores must have shape (n+1, n+1) with n >= 1, got {matrix.shape}"
             )
-        n = len(matrix) - 1
-        heads, modifiers, offsets = all_arcs(n)
-        scores = matrix[heads, modifiers]
+        arcs = all_arcs(len(matrix) - 1)
+        scores = matrix[arcs.heads, arcs.modifiers]
         if not (scores < np.inf).all():
             a = int(np.argmin(scores < np.inf))
             raise GraphError(
-                f"arc_scores[{heads[a]}, {modifiers[a]}] is {scores[a]}; "
+                f"arc_scores[{arcs.heads[a]}, {arcs.modifiers[a]}] is {scores[a]}; "
                 "use finite scores, or -inf to forbid an arc"
             )
         keep = scores > -np.inf
-        if not keep.all():
-            offsets = np.concatenate([[0], np.cumsum(keep)[offsets[1:] - 1]]).astype(np.int32)
-            heads, modifiers, scores = heads[keep], modifiers[keep], scores[keep]
-        return cls(n, heads, modifiers, offsets, scores, projective, single_root)
+        return cls(arcs.select(keep), scores[keep], projective, single_root)
+
+    def scaled(self, factor: float) -> ScoredGraph:
+        """The same graph with all scores times a factor."""
+        parts = {family: factor * scores for family, scores in self.parts.items()}
+        return replace(self, scores=factor * self.scores, parts=parts)
+
+    def index(self, family: str) -> np.ndarray:
+        """Positions of each part of a family, (positions, parts) int32, as FAMILIES names them.
+
+        In CHILDSEQ and GRANDSIB, START is the head itself, END is -1 on the left and n+1 on the
+        right.  Parts whose grandparent is one of the modifiers are listed, and are in no tree.
+        """
+        if family == LINK:
+            return np.stack([self.heads, self.modifiers])
+        return self.arcs.layout.index(CODES[family])
 
     def matrix(self) -> np.ndarray:
-        """Scores as (n+1, n+1) ``[head, modifier]``, -inf where there is no candidate arc."""
+        """Arc scores as (n+1, n+1) ``[head, modifier]``, -inf where there is no candidate arc."""
         return self.spread(self.scores, -np.inf)
 
     def spread(self, values: np.ndarray, fill: float = 0.0) -> np.ndarray:
@@ -159,6 +248,33 @@ class ScoredGraph:
         """Per-arc values of a matrix ``[head, modifier]``: the inverse of `spread`."""
         return matrix[self.heads, self.modifiers]
 
-    def indicator(self, tree: np.ndarray) -> np.ndarray:
-        """1.0 for each candidate arc of the tree ``heads`` (n+1,), else 0.0."""
-        return (tree[self.modifiers] == self.heads).astype(np.float64)
+    def fired(self, family: str, tree: np.ndarray) -> np.ndarray:
+        """Places of the parts (for LINK: arcs) that are in the tree ``heads`` (n+1,).
+
+        ValueError for a tree with an arc that is not a candidate.
+        """
+        if family == LINK:
+            return np.flatnonzero(tree[self.modifiers] == self.heads)
+        return self.arcs.layout.fired(CODES[family], np.ascontiguousarray(tree, np.int32))
+
+    def indicator(self, tree: np.ndarray) -> dict[str, np.ndarray]:
+        """1.0 for each arc and each part that is in the tree ``heads`` (n+1,), else 0.0."""
+        out = {}
+        for family, scores in self.values.items():
+            out[family] = np.zeros(len(scores))
+            out[family][self.fired(family, tree)] = 1.0
+        return out
+
+    def score(self, tree: np.ndarray) -> float:
+        """Score of the tree ``heads`` (n+1,) under all families."""
+        return sum(float(v[self.fired(f, tree)].sum()) for f, v in self.values.items())
+
+
+def dot(a: Values, b: Values) -> float:
+    """Inner product over all families of a; b may have more."""
+    return sum(float(a[family] @ b[family]) for family in a)
+
+
+def subtract(a: Values, b: Values) -> dict[str, np.ndarray]:
+    """a - b, family by family."""
+    return {family: a[family] - b[family] for family in a}

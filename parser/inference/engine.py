@@ -66,6 +66,11 @@ class Engine(ABC):
             kind = "projective" if graph.projective else "non-projective"
             raise GraphError(f"engine {self.name} cannot keep to {kind} trees")
 
+    @property
+    def has_marginals(self) -> bool:
+        """Whether `expectations` gives an answer."""
+        return type(self).expectations is not Engine.expectations
+
     @abstractmethod
     def best(self, graph: ScoredGraph) -> Result:
         """The best tree, with its score and, where the engine has one, a certificate."""

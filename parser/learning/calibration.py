@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from parser.graph import ScoredGraph
+from parser.graph import LINK, ScoredGraph
 from parser.inference import Engine
 
 
@@ -20,14 +19,13 @@ def fit_scale(engine: Engine, graphs: Sequence[ScoredGraph], trees: Sequence[np.
     """
     from scipy.optimize import minimize_scalar  # slow to import, and needed once a training run
 
-    gold = [graph.indicator(tree) > 0 for graph, tree in zip(graphs, trees, strict=True)]
+    gold = [graph.fired(LINK, tree) for graph, tree in zip(graphs, trees, strict=True)]
 
     def loss(log_scale: float) -> float:
         scale = float(np.exp(log_scale))
         total = 0.0
         for graph, chosen in zip(graphs, gold, strict=True):
-            scaled = replace(graph, scores=scale * graph.scores)
-            marginals = engine.expectations(scaled).marginals
+            marginals = engine.expectations(graph.scaled(scale)).marginals
             total -= float(np.log(np.maximum(marginals[chosen], 1e-12)).sum())
         return total
 

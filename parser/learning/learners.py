@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from cython_ext import features as kernel
-from cython_ext.features import Encoded
-from parser.features import Scorer
-from parser.graph import ScoredGraph
+from parser.features import Columns, Encoding, Scorer
+from parser.graph import LINK, Arcs, ScoredGraph, Values, dot, subtract
 from parser.inference import Engine
 from parser.learning.weights import Gradient, Weights
 from parser.model.settings import Settings
@@ -19,33 +18,43 @@ from parser.model.settings import Settings
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence as hashes, and its gold tree (n+1,)."""
+    """A sentence as integers, its gold tree (n+1,), and its candidate arcs, all if None.
 
-    encoded: Encoded
+    Hashes are made anew at each visit: they would take ten times the memory, and little time.
+    """
+
+    columns: Columns
     heads: np.ndarray
+    arcs: Arcs | None = None
 
 
 class Learner(ABC):
-    """Online learning of arc weights.  `step` is called once a sentence, in order."""
+    """Online learning of the weights of arcs and parts.  `step` is called once a sentence."""
+
+    TOLERANCE = 1e-8  # smaller coefficients of a gradient are left out
 
     def __init__(self, scorer: Scorer, engine: Engine, settings: Settings) -> None:
         self.scorer = scorer
         self.engine = engine
         self.settings = settings
-        self.weights = Weights(settings.bits)
+        self.weights = Weights(scorer.bits)
+        self._encoding: Encoding
 
     def graph(self, example: Example) -> ScoredGraph:
-        """All arcs under the present weights."""
+        """The candidate arcs and their parts under the present weights."""
+        self._encoding = self.scorer.encode_ids(*example.columns)
         (graph,) = self.scorer.graphs(
-            [example.encoded],
+            [self._encoding],
             self.weights.table,
             projective=bool(self.settings.projective),
             single_root=bool(self.settings.single_root),
+            arcs=None if example.arcs is None else [example.arcs],
         )
         return graph
 
-    def gradient(self, example: Example, graph: ScoredGraph, coefficients: np.ndarray) -> Gradient:
-        return self.scorer.gradient(example.encoded, graph, coefficients)
+    def gradient(self, graph: ScoredGraph, coefficients: Values) -> Gradient:
+        """Of the graph that was made last."""
+        return self.scorer.gradient(self._encoding, graph, coefficients, self.TOLERANCE)
 
     def step(self, example: Example) -> float:
         """Learn from one sentence; returns the loss before the change."""
@@ -74,8 +83,8 @@ class Perceptron(Learner):
         guess = self.engine.best(graph).heads
         wrong = int((guess != example.heads).sum())
         if wrong:
-            difference = graph.indicator(example.heads) - graph.indicator(guess)
-            self.weights.add(self.gradient(example, graph, difference), 1.0)
+            difference = subtract(graph.indicator(example.heads), graph.indicator(guess))
+            self.weights.add(self.gradient(graph, difference), 1.0)
         return float(wrong)
 
 
@@ -89,17 +98,17 @@ class Mira(Learner):
 
     def update(self, example: Example, graph: ScoredGraph) -> float:
         gold = graph.indicator(example.heads)
-        augmented = replace(graph, scores=graph.scores + (1.0 - gold))
+        augmented = replace(graph, scores=graph.scores + (1.0 - gold[LINK]))
         if self.settings.k == 1:
             trees = [self.engine.best(augmented).heads]
         else:
             trees = [r.heads for r in self.engine.k_best(augmented, self.settings.k)]
         differences, violations = [], []
         for tree in trees:
-            difference = gold - graph.indicator(tree)
-            violation = float((tree != example.heads).sum() - difference @ graph.scores)
+            difference = subtract(gold, graph.indicator(tree))
+            violation = float((tree != example.heads).sum()) - dot(difference, graph.values)
             if violation > 1e-9:
-                differences.append(self.gradient(example, graph, difference))
+                differences.append(self.gradient(graph, difference))
                 violations.append(violation)
         if violations:
             steps = hildreth(gram(differences), np.array(violations), self.settings.aggressiveness)
@@ -146,7 +155,7 @@ def hildreth(
 class Crf(Learner):
     """log p(gold tree) by stochastic gradient ascent; the gradient is exact.
 
-    The gradient of an arc is 1[in the gold tree] - its marginal.  Plain steps fall with the number
+    The gradient of an arc or part is 1[in the gold tree] - its marginal.  Plain steps fall with the number
     of passes, rate / (1 + passes); AdaGrad has a rate for each weight (Duchi et al. 2011).  The
     L2 penalty l2/2 |w|^2 a sentence is paid in one dense pass every DECAY_STEPS sentences.
     Loss: -log p.
@@ -170,7 +179,8 @@ class Crf(Learner):
     def update(self, example: Example, graph: ScoredGraph) -> float:
         expected = self.engine.expectations(graph)
         gold = graph.indicator(example.heads)
-        rows, values = self.gradient(example, graph, gold - expected.marginals)
+        marginals = {LINK: expected.marginals, **expected.part_marginals}
+        rows, values = self.gradient(graph, subtract(gold, marginals))
         w = self.weights
         if self.squares is None:
             w.add((rows, values), self.rate)
@@ -178,7 +188,7 @@ class Crf(Learner):
             kernel.adagrad(w.table, self.squares, w.sums, rows, values, self.rate, w.steps)
         if self.settings.l2 and w.steps % self.DECAY_STEPS == 0:
             w.decay(max(0.0, 1.0 - self.rate * self.settings.l2) ** self.DECAY_STEPS)
-        return float(expected.log_z - gold @ graph.scores)
+        return float(expected.log_z - dot(gold, graph.values))
 
     def end_epoch(self) -> None:
         self.passes += 1
@@ -192,6 +202,21 @@ class Crf(Learner):
         self.passes = int(arrays["passes"])
         if self.squares is not None:
             self.squares[:] = arrays["squares"]
+
+
+class PrunerCrf(Crf):
+    """The CRF of a pruner: plain steps, and no care for what it is nearly sure of."""
+
+    TOLERANCE = 1e-3
+    RATE = 0.02
+
+    @property
+    def adagrad(self) -> bool:
+        return False
+
+    @property
+    def rate(self) -> float:
+        return self.RATE / (1 + self.passes)
 
 
 LEARNERS: dict[str, type[Learner]] = {"mira": Mira, "perceptron": Perceptron, "crf": Crf}

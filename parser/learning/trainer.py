@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from parser.evaluation import Reference, Rules
-from parser.features import CompactTable, Scorer, Vocabulary
-from parser.inference import default_engine
+from parser.features import Columns, CompactTable, Vocabulary
+from parser.inference import HILL_CLIMBING, default_engine
 from parser.labelling import Labeller
 from parser.learning.calibration import fit_scale
-from parser.learning.learners import LEARNERS, Example, Learner
-from parser.model import Model, Parser, Settings, in_order
+from parser.learning.learners import LEARNERS, Example, Learner, PrunerCrf
+from parser.graph import Arcs
+from parser.model import Model, Parser, Pruner, Settings, in_order, make_pruner, make_scorer
 from parser.treebank import Sentence, projective, replace_file, roots
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,8 @@ def resolve(settings: Settings, sentences: Sequence[Sentence]) -> tuple[Settings
         settings = replace(settings, projective=crossing <= PROJECTIVE_SHARE * len(sentences))
     if settings.single_root is None:
         settings = replace(settings, single_root=several == 0)
+    if settings.prune is None:
+        settings = replace(settings, prune=settings.second_order)
     return settings, {
         "sentences": len(sentences),
         "words": sum(map(len, sentences)),
@@ -91,6 +94,8 @@ class Trainer:
         Threads that parse the dev set.
     progress : callable
         Wraps the loops over sentences, e.g. in a progress bar.
+    announce : callable
+        Takes lines about the run, of the pruner's recall for example.
     """
 
     def __init__(
@@ -102,6 +107,7 @@ class Trainer:
         checkpoint: Path | None = None,
         jobs: int = 1,
         progress: Progress = lambda items, _: items,
+        announce: Callable[[str], None] = lambda _: None,
     ) -> None:
         if not sentences:
             raise TrainingError("no sentences to train on")
@@ -111,13 +117,28 @@ class Trainer:
         self.checkpoint = checkpoint
         self.jobs = jobs
         self.progress = progress
+        self.announce = announce
         self.history: list[Epoch] = []
         self.best: CompactTable | None = None
         self.best_score = -1.0
         vocabulary = Vocabulary.build(sentences, self.settings.cutoff)
-        self.scorer = Scorer(vocabulary, self.settings.bits)
-        engine = default_engine(projective=bool(self.settings.projective))
+        self.scorer = make_scorer(vocabulary, self.settings)
+        engine = default_engine(
+            projective=bool(self.settings.projective), families=self.settings.factors
+        )
+        if not set(self.settings.factors) <= engine.families:
+            raise TrainingError(
+                f"no engine finds {'' if self.settings.projective else 'non-'}projective trees with "
+                f"the factors {', '.join(self.settings.factors)}"
+            )
+        if self.settings.learner == "crf" and engine is HILL_CLIMBING:
+            raise TrainingError(
+                "learner crf needs marginals, which no engine has for non-projective trees with "
+                f"the factors {', '.join(self.settings.factors)}; use mira or perceptron, or "
+                "--projective"
+            )
         self.learner: Learner = LEARNERS[self.settings.learner](self.scorer, engine, self.settings)
+        self.pruner: Pruner | None = None
         self.labeller: Labeller | None = None
         # Dev scoring never ends a run over a tree with several roots.
         rules = Rules.named("conll18", allow_multiple_roots=True)
@@ -127,7 +148,14 @@ class Trainer:
         """Train to the end and return the model."""
         if self.settings.labelled:
             self.train_labeller()
-        examples = [Example(self.scorer.encode(s), s.heads) for s in self.sentences]
+        columns = [self.scorer.vocabulary.encode(s) for s in self.sentences]
+        arcs: Sequence[Arcs | None] = [None] * len(columns)
+        if self.settings.prune:
+            arcs = self.train_pruner(columns)
+        examples = [
+            Example(each, s.heads, kept)
+            for each, s, kept in zip(columns, self.sentences, arcs, strict=True)
+        ]
         while len(self.history) < self.settings.epochs and not self.out_of_patience():
             epoch = self.epoch(examples)
             self.history.append(epoch)
@@ -135,11 +163,51 @@ class Trainer:
             if self.checkpoint:
                 self.save()
         model = self.model(self.best)
-        if self.dev:
-            parser = Parser(model)
+        parser = Parser(model)
+        if self.dev and parser.engine.has_marginals:
             graphs = parser.graphs(self.dev)
             model.scale = fit_scale(parser.engine, graphs, [s.heads for s in self.dev])
         return model
+
+    def train_pruner(self, columns: Sequence[Columns]) -> list[Arcs]:
+        """A small first-order CRF; returns what it keeps of each sentence, and the gold arcs."""
+        s = self.settings
+        pruner = make_pruner(self.scorer.vocabulary, s, np.zeros((0, 0), np.float32))
+        learner = PrunerCrf(pruner.scorer, default_engine(projective=bool(s.projective)), s)
+        examples = [Example(c, s.heads) for c, s in zip(columns, self.sentences, strict=True)]
+        for number in range(1, s.prune_epochs + 1):
+            order = np.random.default_rng([s.seed, 0, number]).permutation(len(examples))
+            for i in self.progress(order.tolist(), f"pruner {number}"):
+                learner.step(examples[i])
+            learner.end_epoch()
+        self.pruner = replace(pruner, table=learner.weights.average(s.keep_rows))
+        kept = self.prune(columns, self.sentences, "train")
+        if self.dev:
+            self.prune([self.scorer.vocabulary.encode(s) for s in self.dev], self.dev, "dev")
+        return [arcs.including(s.heads) for arcs, s in zip(kept, self.sentences, strict=True)]
+
+    def prune(
+        self, columns: Sequence[Columns], sentences: Sequence[Sentence], name: str
+    ) -> list[Arcs]:
+        """What the pruner keeps; its oracle recall goes into the record."""
+        assert self.pruner is not None
+        pruner = self.pruner
+        batches = in_order(pruner.arcs, columns, self.jobs)
+        kept = [arcs for _, arcs in self.progress(batches, f"prune {name}")]
+        words = sum(map(len, sentences))
+        gold = sum(
+            len(arcs.including(s.heads)) - len(arcs)
+            for arcs, s in zip(kept, sentences, strict=True)
+        )
+        recall, heads = 100 * (1 - gold / words), sum(map(len, kept)) / words
+        self.data |= {
+            f"pruner_recall_{name}": round(recall, 2),
+            f"pruner_heads_{name}": round(heads, 2),
+        }
+        self.announce(
+            f"pruner, {name}: {heads:.1f} heads a word, {recall:.2f} % of the gold arcs among them"
+        )
+        return kept
 
     def train_labeller(self) -> None:
         """The labeller needs gold trees only, so it comes first and each epoch's LAS is real."""
@@ -192,7 +260,9 @@ class Trainer:
         # No times and no dates: the same run gives the same file, byte for byte.
         epochs = [{k: v for k, v in vars(e).items() if k != "seconds"} for e in self.history]
         record = {"data": self.data, "epochs": epochs}
-        return Model(self.settings, self.scorer, table, self.labeller, record=record)
+        return Model(
+            self.settings, self.scorer, table, self.pruner, self.labeller, record=record
+        )
 
     # ---- checkpoints ---------------------------------------------------------------------------
 

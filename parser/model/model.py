@@ -16,6 +16,7 @@ from parser.features import CompactTable, Scorer, Vocabulary
 from parser.features import templates as arc_templates
 from parser.labelling import Labeller
 from parser.labelling import templates as label_templates
+from parser.model.pruner import Pruner
 from parser.model.settings import Settings
 from parser.treebank import replace_file
 
@@ -38,6 +39,7 @@ class Model:
     settings : Settings, with the tree constraint resolved
     scorer : Scorer
     table : CompactTable
+    pruner : Pruner or None
     labeller : Labeller or None
     scale : float
         Arc scores times this are log potentials whose probabilities can be believed, which the
@@ -50,6 +52,7 @@ class Model:
     settings: Settings
     scorer: Scorer
     table: CompactTable
+    pruner: Pruner | None
     labeller: Labeller | None
     scale: float = 1.0
     record: dict[str, Any] = field(default_factory=dict)
@@ -77,6 +80,9 @@ class Model:
     def save(self, path: Path) -> None:
         """Write the model; the file appears whole or not at all."""
         arrays = {"rows": self.table.rows, "weights": self.table.values}
+        if self.pruner:
+            pruner = self.pruner.table
+            arrays |= {"pruner_rows": pruner.rows, "pruner_weights": pruner.values}
         if self.labeller:
             used = np.flatnonzero(self.labeller.weights.any(1)).astype(np.uint32)
             arrays |= {
@@ -109,6 +115,18 @@ class Model:
                     settings.bits, read_array(archive, "rows"), read_array(archive, "weights")
                 )
                 scale = float(header["scale"])
+                scorer = make_scorer(vocabulary, settings)
+                pruner = None
+                if settings.prune:
+                    pruner = make_pruner(
+                        vocabulary,
+                        settings,
+                        CompactTable(
+                            settings.prune_bits,
+                            read_array(archive, "pruner_rows"),
+                            read_array(archive, "pruner_weights"),
+                        ),
+                    )
                 labeller = None
                 if header["labels"]:
                     weights = np.zeros(header["label_table"], np.float32)
@@ -124,8 +142,26 @@ class Model:
                     )
             except DAMAGE as error:
                 raise ModelError(f"{path}: damaged model file: {error}") from None
-            scorer = Scorer(vocabulary, settings.bits)
-        return cls(settings, scorer, table, labeller, scale, header["record"])
+        return cls(settings, scorer, table, pruner, labeller, scale, header["record"])
+
+
+def make_scorer(vocabulary: Vocabulary, settings: Settings) -> Scorer:
+    """The templates that a model of these settings scores with."""
+    return Scorer(vocabulary, settings.bits, settings.factors, part_set=settings.templates)
+
+
+def make_pruner(
+    vocabulary: Vocabulary, settings: Settings, table: CompactTable | np.ndarray
+) -> Pruner:
+    """The pruner of a model of these settings."""
+    return Pruner(
+        Scorer(vocabulary, settings.prune_bits, arc_set="small"),
+        table,
+        settings.prune_heads,
+        settings.prune_threshold,
+        bool(settings.projective),
+        bool(settings.single_root),
+    )
 
 
 def open_model(path: Path) -> tuple[dict[str, Any], zipfile.ZipFile]:

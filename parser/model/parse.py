@@ -11,15 +11,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from cython_ext.features import Encoded
-from parser.features.scorer import Arcs
-from parser.graph import GraphError, ScoredGraph, all_arcs
+from parser.features import Columns
+from parser.graph import Arcs, GraphError, ScoredGraph, all_arcs
 from parser.inference import Engine, Result, default_engine
 from parser.model.model import Model
 from parser.treebank import Sentence
 
 Out = TypeVar("Out")
-Columns = tuple[np.ndarray, np.ndarray]  # ids and single features, as of Vocabulary.encode
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,9 @@ class Parser:
     ) -> None:
         settings = model.settings
         self.model = model
-        self.engine = engine or default_engine(projective=bool(settings.projective))
+        self.engine = engine or default_engine(
+            projective=bool(settings.projective), families=settings.factors
+        )
         # An engine for one kind of trees decides; otherwise the model's kind.
         only = set(self.engine.constraints)
         self.projective = only.pop() if len(only) == 1 else bool(settings.projective)
@@ -82,16 +82,23 @@ class Parser:
         self.confidence = confidence
 
     def graphs(
-        self, sentences: Sequence[Sentence], encoded: Sequence[Encoded] | None = None
+        self, sentences: Sequence[Sentence], columns: Sequence[Columns] | None = None
     ) -> list[ScoredGraph]:
-        """The scored candidate arcs of sentences."""
-        scorer = self.model.scorer
+        """The scored candidate arcs and parts of sentences."""
+        scorer, pruner = self.model.scorer, self.model.pruner
+        if columns is None:
+            columns = [self.model.vocabulary.encode(s) for s in sentences]
+        arcs = [kept_arcs(s.heads) for s in sentences] if self.keep_heads else None
+        if pruner:
+            arcs = replace(
+                pruner, projective=self.projective, single_root=self.single_root
+            ).arcs(columns, arcs)
         return scorer.graphs(
-            [scorer.encode(s) for s in sentences] if encoded is None else encoded,
+            [scorer.encode_ids(*each) for each in columns],
             self.model.table,
             projective=self.projective,
             single_root=self.single_root,
-            arcs=[kept_arcs(s.heads) for s in sentences] if self.keep_heads else None,
+            arcs=arcs,
         )
 
     def parse(self, sentence: Sentence) -> Parse:
@@ -113,8 +120,7 @@ class Parser:
 
     def _prepare(self, sentences: Sequence[Sentence]) -> tuple[list[Columns], list[ScoredGraph]]:
         columns = [self.model.vocabulary.encode(s) for s in sentences]
-        encoded = [self.model.scorer.encode_ids(*each) for each in columns]
-        return columns, self.graphs(sentences, encoded)
+        return columns, self.graphs(sentences, columns)
 
     def _complete(
         self, columns: list[Columns], graphs: list[ScoredGraph], results: list[Result]
@@ -136,23 +142,17 @@ class Parser:
     def _sure(self, graph: ScoredGraph, parse: Parse) -> Parse:
         """The parse with log p(tree) and the probabilities of its arcs."""
         scale = self.model.scale
-        expected = self.engine.expectations(replace(graph, scores=scale * graph.scores))
+        expected = self.engine.expectations(graph.scaled(scale))
         arcs = graph.spread(expected.marginals)[parse.heads[1:], np.arange(1, graph.n + 1)]
         log_probability = min(0.0, scale * parse.score - expected.log_z)
         return replace(parse, log_probability=log_probability, arc_probabilities=arcs)
 
 
 def kept_arcs(heads: np.ndarray) -> Arcs:
-    """All arcs, but for a word with a head only the arc from it."""
-    candidates, modifiers, _ = all_arcs(len(heads) - 1)
-    given = heads[modifiers]
-    keep = (given < 0) | (given == candidates)
-    counts = np.bincount(modifiers[keep], minlength=len(heads))[1:]
-    if not counts.all():
-        word = int(np.argmin(counts)) + 1
-        raise GraphError(f"word {word} cannot have head {heads[word]}")
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    return candidates[keep], modifiers[keep], offsets
+    """All arcs, but for a word with a head only the arc from it.  GraphError: it cannot be."""
+    arcs = all_arcs(len(heads) - 1)
+    given = heads[arcs.modifiers]
+    return arcs.select((given < 0) | (given == arcs.heads))
 
 
 def in_order(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parser.graph import LINK
+from parser.features import PART_SETS
+from parser.graph import FAMILIES, LINK
 
 LEARNERS = ("mira", "perceptron", "crf")
 OPTIMIZERS = ("sgd", "adagrad")
@@ -24,7 +25,13 @@ class Settings:
 
     Attributes
     ----------
-    factors : factor families of the model.
+    factors : factor families of the model, "link" among them.
+    templates : templates of second-order parts, "rich" or "smith-eisner".
+    prune : whether arcs that a small first-order CRF finds unlikely are left out; None: if there
+        are second-order factors.
+    prune_heads, prune_threshold : heads kept for a word, at most; and the least marginal of a kept
+        arc relative to the word's best.
+    prune_epochs, prune_bits : of the CRF's training.
     projective, single_root : tree constraint; None: as the training trees are.
     labelled : whether relations are learned.
     bits : the feature table has 2**bits rows of 16 weights.
@@ -41,6 +48,12 @@ class Settings:
     """
 
     factors: tuple[str, ...] = (LINK,)
+    templates: str = "rich"
+    prune: bool | None = None
+    prune_heads: int = 10
+    prune_threshold: float = 0.001
+    prune_epochs: int = 3
+    prune_bits: int = 18
     projective: bool | None = None
     single_root: bool | None = None
     labelled: bool = True
@@ -63,11 +76,18 @@ class Settings:
     def __post_init__(self) -> None:
         for name in dataclasses.fields(self):
             check_type(name.name, getattr(self, name.name), str(name.type))
-        if set(self.factors) != {LINK}:
-            raise SettingsError(
-                f"factors: only {LINK} can be trained, got {', '.join(self.factors)}"
-            )
-        for name, allowed in (("learner", LEARNERS), ("optimizer", OPTIMIZERS)):
+        for family in self.factors:
+            if family not in FAMILIES:
+                raise SettingsError(
+                    f"factors: {family!r} is not one of {', '.join(FAMILIES)}"
+                )
+        if LINK not in self.factors:
+            raise SettingsError(f"factors: {LINK} cannot be left out")
+        for name, allowed in (
+            ("learner", LEARNERS),
+            ("optimizer", OPTIMIZERS),
+            ("templates", tuple(PART_SETS)),
+        ):
             if getattr(self, name) not in allowed:
                 raise SettingsError(
                     f"{name}: one of {', '.join(allowed)}, got {getattr(self, name)!r}"
@@ -75,6 +95,10 @@ class Settings:
         for name, low, high in (
             ("bits", 8, 26),
             ("cutoff", 1, 1_000_000),
+            ("prune_heads", 1, 1_000_000),
+            ("prune_threshold", 0.0, 1.0),
+            ("prune_epochs", 1, 10_000),
+            ("prune_bits", 8, 26),
             ("keep_rows", 0.0, 1.0),
             ("epochs", 1, 10_000),
             ("patience", 0, 10_000),
@@ -89,6 +113,10 @@ class Settings:
         ):
             if not low <= getattr(self, name) <= high:
                 raise SettingsError(f"{name}: {low} to {high}, got {getattr(self, name)}")
+
+    @property
+    def second_order(self) -> bool:
+        return set(self.factors) != {LINK}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str) -> Settings:

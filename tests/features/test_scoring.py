@@ -12,7 +12,7 @@ from cython_ext import features as kernel
 from parser.features import CompactTable, Scorer, Vocabulary
 from parser.features.templates import ARC, WORD, split
 from parser.features.vocabulary import FIELDS
-from parser.graph import all_arcs
+from parser.graph import LINK, ScoredGraph, all_arcs
 from parser.treebank import read_all
 
 BITS = 18
@@ -71,11 +71,15 @@ def features_by_definition(vocabulary, sentence, h, m):
 
 def rows_of(scorer, encoded, arc, arcs):
     """Rows of one arc, with the weight each of the 16 slots gets."""
-    heads, _, offsets = arcs
-    one = np.zeros(len(heads))
+    one = np.zeros(len(arcs))
     one[arc] = 1.0
-    rows, values = scorer._templates.gradient(encoded, heads, offsets, one)
+    rows, values = gradient_of(scorer, encoded, arcs, one)
     return dict(zip(rows.tolist(), values, strict=True))
+
+
+def gradient_of(scorer, encoded, arcs, coefficients):
+    graph = ScoredGraph(arcs, np.zeros(len(arcs)))
+    return scorer.gradient(encoded, graph, {LINK: coefficients})
 
 
 def graph_of(scorer, encoded, weights, arcs=None):
@@ -88,10 +92,10 @@ def test_arcs_share_rows_exactly_where_they_share_features(sentences):
     for sentence in sentences[:4]:
         encoded = scorer.encode(sentence)
         arcs = all_arcs(len(sentence))
-        chosen = np.random.default_rng(0).choice(len(arcs[0]), 12, replace=False).tolist()
+        chosen = np.random.default_rng(0).choice(len(arcs), 12, replace=False).tolist()
         rows = {a: rows_of(scorer, encoded, a, arcs) for a in chosen}
         texts = {
-            a: features_by_definition(scorer.vocabulary, sentence, int(arcs[0][a]), int(arcs[1][a]))
+            a: features_by_definition(scorer.vocabulary, sentence, int(arcs.heads[a]), int(arcs.modifiers[a]))
             for a in chosen
         }
         for a in chosen:
@@ -105,8 +109,8 @@ def test_arcs_share_rows_exactly_where_they_share_features(sentences):
 def test_slots_hold_the_feature_its_direction_and_its_distance(scorer, sentences):
     sentence = max(sentences, key=len)
     encoded, arcs = scorer.encode(sentence), all_arcs(len(sentence))
-    for a in range(0, len(arcs[0]), 7):
-        h, m = int(arcs[0][a]), int(arcs[1][a])
+    for a in range(0, len(arcs), 7):
+        h, m = int(arcs.heads[a]), int(arcs.modifiers[a])
         d = abs(h - m)
         place = d - 1 if d <= 5 else 5 if d <= 10 else 6
         expected = {0, (2 if h < m else 9) + place} | ({1} if h < m else set())
@@ -121,7 +125,7 @@ def test_a_score_is_the_inner_product_of_weights_and_features(scorer, sentences)
         encoded = scorer.encode(sentence)
         graph = graph_of(scorer, encoded, weights)
         coefficients = rng.normal(size=len(graph.scores))
-        gradient = scorer.gradient(encoded, graph, coefficients)
+        gradient = gradient_of(scorer, encoded, graph.arcs, coefficients)
         assert len(set(gradient[0].tolist())) == len(gradient[0])
         expected = float(coefficients @ graph.scores)
         rows, values = gradient
@@ -149,26 +153,21 @@ def test_candidates_do_not_change_the_scores_of_the_arcs_that_stay(scorer, sente
     encoded = scorer.encode(sentence)
     full = graph_of(scorer, encoded, weights)
     keep = rng.random(len(full.scores)) < 0.4
-    offsets = np.concatenate([[0], np.cumsum(keep)[full.offsets[1:] - 1]]).astype(np.int32)
-    arcs = full.heads[keep], full.modifiers[keep], offsets
+    keep |= full.heads == 0  # every word keeps one
+    arcs = full.arcs.select(keep)
     part = graph_of(scorer, encoded, weights, [arcs])
     np.testing.assert_allclose(part.scores, full.scores[keep], rtol=1e-5, atol=1e-5)
 
 
 def test_the_same_features_in_every_process(scorer, sentences):
     """Rows come from the text of the templates alone; these two must never change by accident."""
-    encoded = scorer.encode(sentences[0])
-    rows, _ = scorer._templates.gradient(
-        encoded, *[all_arcs(len(sentences[0]))[i] for i in (0, 2)], np.ones(len(sentences[0]) ** 2)
-    )
+    arcs = all_arcs(len(sentences[0]))
+    ones = np.ones(len(arcs))
+    rows, _ = gradient_of(scorer, scorer.encode(sentences[0]), arcs, ones)
     assert rows.min() >= 0
     assert rows.max() < 1 << BITS
     again = Scorer(Vocabulary.build(sentences), BITS)
-    rows_again, _ = again._templates.gradient(
-        again.encode(sentences[0]),
-        *[all_arcs(len(sentences[0]))[i] for i in (0, 2)],
-        np.ones(len(sentences[0]) ** 2),
-    )
+    rows_again, _ = gradient_of(again, again.encode(sentences[0]), arcs, ones)
     np.testing.assert_array_equal(rows, rows_again)
 
 

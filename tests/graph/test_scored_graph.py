@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from parser.graph import GraphError, Parts, ScoredGraph, all_arcs
+from parser.graph import GraphError, ScoredGraph, all_arcs
 from parser.inference import ENGINES
 
 
 def test_all_arcs_are_modifier_major_with_heads_ascending():
-    heads, modifiers, offsets = all_arcs(3)
-    pairs = list(zip(heads.tolist(), modifiers.tolist(), strict=True))
+    arcs = all_arcs(3)
+    pairs = list(zip(arcs.heads.tolist(), arcs.modifiers.tolist(), strict=True))
     assert pairs == [(h, m) for m in (1, 2, 3) for h in range(4) if h != m]
-    assert offsets.tolist() == [0, 3, 6, 9]
+    assert arcs.offsets.tolist() == [0, 3, 6, 9]
 
 
 def test_what_will_not_fit_is_refused_with_its_size():
@@ -31,9 +33,9 @@ def test_a_matrix_comes_back_with_forbidden_arcs_left_out():
         expected[:, 0] = -np.inf
         np.fill_diagonal(expected, -np.inf)
         np.testing.assert_array_equal(graph.matrix(), expected)
-        assert len(graph.offsets) == n + 1
+        assert len(graph.arcs.offsets) == n + 1
         for m in range(1, n + 1):
-            arcs = slice(graph.offsets[m - 1], graph.offsets[m])
+            arcs = slice(graph.arcs.offsets[m - 1], graph.arcs.offsets[m])
             assert (graph.modifiers[arcs] == m).all()
             assert (np.diff(graph.heads[arcs]) > 0).all()
         np.testing.assert_array_equal(graph.gather(graph.matrix()), graph.scores)
@@ -42,7 +44,7 @@ def test_a_matrix_comes_back_with_forbidden_arcs_left_out():
 def test_the_indicator_marks_the_arcs_of_a_tree():
     graph = ScoredGraph.from_matrix(np.zeros((4, 4)))
     tree = np.array([-1, 2, 0, 2], np.int32)
-    marked = graph.indicator(tree) == 1
+    marked = graph.indicator(tree)["link"] == 1
     assert set(
         zip(graph.heads[marked].tolist(), graph.modifiers[marked].tolist(), strict=True)
     ) == {
@@ -69,13 +71,8 @@ def test_an_engine_refuses_what_it_cannot_use_and_names_both():
     graph = ScoredGraph.from_matrix(np.zeros((3, 3)))
     with pytest.raises(GraphError, match="engine projective cannot keep to non-projective"):
         ENGINES["projective"].best(graph)
-    parts = Parts(np.zeros((3, 1), np.int32), np.zeros(1))
     with pytest.raises(GraphError, match="engine mst cannot use the factor family grand"):
-        ENGINES["mst"].best(
-            ScoredGraph(
-                2, graph.heads, graph.modifiers, graph.offsets, graph.scores, parts={"grand": parts}
-            )
-        )
+        ENGINES["mst"].best(replace(graph, parts={"grand": np.zeros(len(graph.index("grand").T))}))
 
 
 @pytest.mark.parametrize(("name", "count"), [("mst", 64), ("projective", 30)])

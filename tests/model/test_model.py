@@ -118,7 +118,8 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
         ({"epochs": True}, "epochs: int is wanted"),
         ({"epochs": 0}, "epochs: 1 to"),
         ({"learner": "svm"}, "learner: one of"),
-        ({"factors": ["link", "grand"]}, "only link"),
+        ({"factors": ["link", "grandma"]}, "'grandma' is not one of link, sib"),
+        ({"factors": ["grand"]}, "link cannot be left out"),
         ({"keep_rows": 1.5}, "keep_rows: 0.0 to 1.0"),
     ],
 )

@@ -1,0 +1,37 @@
+# What the scoring of parts shares with that of arcs: rows of weights, and where gradients gather.
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+
+cdef enum:
+    SLOTS_ = 16
+
+
+cdef inline uint32_t popcount(uint32_t x) noexcept nogil:
+    x = x - ((x >> 1) & <uint32_t>0x55555555)
+    x = (x & <uint32_t>0x33333333) + ((x >> 2) & <uint32_t>0x33333333)
+    return (((x + (x >> 4)) & <uint32_t>0x0F0F0F0F) * <uint32_t>0x01010101) >> 24
+
+
+cdef inline int distance_bin(int d) noexcept nogil:
+    """1, 2, 3, 4, 5, 6..10, more: the bins of McDonald et al. (2005)."""
+    if d <= 5:
+        return d - 1
+    return 5 if d <= 10 else 6
+
+
+cdef struct Accumulator:
+    Py_ssize_t n
+    Py_ssize_t room           # rows that values and rows have space for
+    Py_ssize_t mask           # size of the index - 1, a power of two
+    int32_t *index            # -1 or a position in rows
+    uint32_t *rows
+    float *values
+
+cdef float *acc_row(Accumulator *acc, uint32_t row) noexcept nogil
+
+
+cdef class Gradient:
+    cdef Accumulator *sums
+
+
+cdef uint32_t hash_atoms(const int32_t[:, ::1] ids, const int32_t[:, ::1] atoms, uint64_t seed, int t,
+                         int n) noexcept nogil

@@ -1,0 +1,56 @@
+# Where the parts of a sentence stand in their arrays; cimported by every kernel that reads them.
+from libc.stdint cimport int32_t, int64_t
+
+cdef enum:
+    SIB_ = 0
+    CHILDSEQ_ = 1
+    GRAND_ = 2
+    GRANDSIB_ = 3
+    NOCROSS_ = 4
+    N_FAMILIES = 5
+
+
+cdef inline int64_t triangle(int64_t row) noexcept nogil:
+    """Entries before this row of a triangle: row 1 has one entry, row 2 two, ..."""
+    return row * (row - 1) // 2
+
+
+cdef struct Places:
+    int n
+    int arcs
+    const int32_t *heads         # (arcs,) as in ScoredGraph
+    const int32_t *modifiers
+    const int32_t *offsets       # (n+1,)
+    int32_t *children            # (arcs,) arcs by head, then by modifier, ascending
+    int32_t *first               # (n+2,) children of h: children[first[h]:first[h+1]]
+    int32_t *n_left              # (n+1,) how many of them are left of h
+    int32_t *rank                # (arcs,) place of an arc among the children of its head
+    int64_t *sib                 # (n+2,) where the parts of head h start
+    int64_t *childseq            # (2n+3,) of head h on the left: [2h], on the right: [2h+1]
+    int64_t *grand               # (arcs+1,) of arc g -> h
+    int64_t *grandsib            # (arcs+1,) of arc g -> h
+
+
+cdef inline int find_arc(Places *p, int h, int m) noexcept nogil:
+    """The arc h -> m, or -1 if it is not a candidate.  O(log K)."""
+    cdef int low = p.offsets[m - 1], high = p.offsets[m], middle
+    while low < high:
+        middle = (low + high) >> 1
+        if p.heads[middle] < h:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < p.offsets[m] and p.heads[low] == h else -1
+
+
+cdef inline int outward(Places *p, int arc) noexcept nogil:
+    """Place of a child on its side of the head, counted from the head: 1, 2, ..."""
+    cdef int h = p.heads[arc]
+    if h < p.modifiers[arc]:
+        return p.rank[arc] - p.n_left[h] + 1
+    return p.n_left[h] - p.rank[arc]
+
+
+cdef class Layout:
+    cdef Places places
+    cdef const int32_t[::1] heads, modifiers, offsets

@@ -1,0 +1,423 @@
+"""Hashed features of parts: scoring SIB, CHILDSEQ, GRAND, GRANDSIB, NOCROSS, and their gradients.
+
+A part is two to four positions, as in parser.graph.FAMILIES.  A template is an expression for each
+of them and a kind; its feature in a part is half a row of the table of arc features: 8 weights, the
+feature alone and with the distance bin of the outermost arc.  The half row is
+
+    half = (E_0[i_0, template] + E_1[i_1, template] + ... + x[kind]) >> shift
+
+in 32-bit arithmetic, as for arcs (features.pyx).  E_k holds the hashes of the k-th expressions at
+each token, so that what parts share is added once: E_g + E_h for an arc g -> h, and so on, and one
+vectorised addition is left for each part.  x depends on the part:
+
+    PLAIN   the family          ORDER   and the order of the positions (directions of the arcs)
+    GAP     and the distance bin between the siblings, or of the grandparent's arc
+
+START and END of a sibling sequence are the tokens -1 and n + 1.
+Cost: O(parts * templates) reads of half a cache line; nothing is stored but the scores.
+"""
+from libc.math cimport fabs
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+import numpy as np
+
+from cython_ext.features cimport (
+    SLOTS_, Accumulator, Gradient, acc_row, distance_bin, hash_atoms, popcount,
+)
+from cython_ext.hashing cimport GOLDEN, PREFETCH, mix
+from cython_ext.layout cimport (
+    CHILDSEQ_, GRAND_, GRANDSIB_, N_FAMILIES, NOCROSS_, SIB_, Layout, Places, triangle,
+)
+
+cdef enum:
+    WIDTH = 4                 # positions of a part, at most
+    N_KINDS = 3
+    HALF = 8                  # weights of a feature
+
+PLAIN, ORDER, GAP = range(N_KINDS)
+POSITIONS = {SIB_: 3, CHILDSEQ_: 3, GRAND_: 3, GRANDSIB_: 4, NOCROSS_: 2}
+
+
+cdef struct Table:
+    int positions
+    int templates
+    int ends[N_KINDS]         # templates are sorted by kind; where each kind ends
+    int salt
+
+
+cdef class EncodedParts:
+    """A sentence as hashes of the expressions of parts."""
+    cdef int n
+    cdef uint32_t *hashes[N_FAMILIES][WIDTH]   # (n+3, templates) from token -1 on
+
+    def __cinit__(self):
+        memset(self.hashes, 0, sizeof(self.hashes))
+
+    def __dealloc__(self):
+        cdef int f, k
+        for f in range(N_FAMILIES):
+            for k in range(WIDTH):
+                free(self.hashes[f][k])
+
+
+cdef struct Flight:
+    uint32_t *halves
+    int k
+    int slot
+    double *score             # NULL: nothing
+
+
+cdef struct Pass:
+    # One walk over the parts of a family: scoring, or adding to a gradient.
+    Table *table
+    Places *places
+    uint32_t **hashes
+    const float *weights
+    const uint64_t *find
+    double *scores            # scoring, if not NULL
+    const double *coefficients
+    double tolerance
+    Accumulator *gradient
+    uint32_t *base            # sums of expressions that parts share, two levels
+    uint32_t *inner_base
+    Flight[3] flights
+    int turn
+    int failed
+    uint32_t x[N_KINDS]
+    int shift
+
+
+cdef class PartTemplates:
+    """Compiled templates of parts.  Arrays as made by parser.features.part_templates.
+
+    expressions: (E, A, 2) int32, atoms (field, offset), field -1 for none; seeds: (E,) uint64.
+    tables: for a family's number (T, positions + 1) int32, an expression for each position and the
+    kind, sorted by kind.  bits: the table has 2**bits rows of two features.
+    """
+    cdef readonly int bits
+    cdef int32_t[:, :, ::1] expressions
+    cdef uint64_t[::1] seeds
+    cdef dict members
+    cdef Table tables[N_FAMILIES]
+    cdef int widest
+
+    def __init__(self, expressions, seeds, dict tables, int bits):
+        cdef int f, k
+        self.expressions = np.ascontiguousarray(expressions, np.int32)
+        self.seeds = np.ascontiguousarray(seeds, np.uint64)
+        self.bits = bits
+        self.members = {}
+        self.widest = 0
+        for f in range(N_FAMILIES):
+            self.tables[f].positions = POSITIONS[f]
+            self.tables[f].templates = 0
+            self.tables[f].salt = f + 1
+            if f in tables:
+                members = np.ascontiguousarray(tables[f], np.int32)
+                self.members[f] = members
+                self.tables[f].templates = len(members)
+                self.widest = max(self.widest, len(members))
+                for k in range(N_KINDS):
+                    self.tables[f].ends[k] = int(np.searchsorted(members[:, -1], k, side="right"))
+
+    def encode(self, const int32_t[:, ::1] ids):
+        """Hash every expression at every position.  O(n * atoms).  ids: (n+1, F), row 0 the root."""
+        cdef EncodedParts out = EncodedParts()
+        cdef int n = <int>ids.shape[0] - 1, f, k, t, i, templates
+        cdef int32_t[:, ::1] members
+        cdef uint32_t *target
+        hashed_array = np.empty((n + 3, self.expressions.shape[0]), np.uint32)
+        cdef uint32_t[:, ::1] hashed = hashed_array
+        out.n = n
+        with nogil:
+            for t in range(-1, n + 2):
+                for i in range(self.expressions.shape[0]):
+                    hashed[t + 1, i] = hash_atoms(ids, self.expressions[i], self.seeds[i], t, n)
+        for f in self.members:
+            members = self.members[f]
+            templates = self.tables[f].templates
+            for k in range(self.tables[f].positions):
+                target = <uint32_t *>malloc((n + 3) * templates * sizeof(uint32_t) + 1)
+                if target == NULL:
+                    raise MemoryError
+                out.hashes[f][k] = target
+                with nogil:
+                    for t in range(n + 3):
+                        for i in range(templates):
+                            target[t * templates + i] = hashed[t, members[i, k]]
+        return out
+
+    def score(self, list sentences, list layouts, int family, const float[:, ::1] weights,
+              const uint64_t[::1] index=None):
+        """Scores of all parts of a family, in the order of each layout: a list of (parts,) float64.
+
+        sentences: list of EncodedParts; weights, index: as for Templates.score.  Releases the GIL
+        once for all of them.
+        """
+        cdef Py_ssize_t i, size = len(sentences)
+        cdef double[::1] out
+        cdef Pass *passes
+        cdef int failed = 0
+        results = [np.zeros(layout.size(family)) for layout in layouts]
+        if weights.shape[0] == 0 or self.tables[family].templates == 0:
+            return results
+        passes = <Pass *>malloc(size * sizeof(Pass) + 1)
+        if passes == NULL:
+            raise MemoryError
+        for i in range(size):
+            self.prepare(&passes[i], family, sentences[i], layouts[i])
+            passes[i].weights = &weights[0, 0]
+            if index is not None:
+                passes[i].find = &index[0]
+            out = results[i]
+            if out.shape[0]:
+                passes[i].scores = &out[0]
+        with nogil:
+            for i in range(size):
+                if passes[i].scores != NULL:
+                    failed |= self.walk(&passes[i], family)
+        free(passes)
+        if failed:
+            raise MemoryError
+        return results
+
+    def add_gradient(self, Gradient gradient, EncodedParts encoded, Layout layout, int family,
+                     const double[::1] coefficients, double tolerance=1e-8):
+        """gradient += sum_p coefficients[p] * features(p); small coefficients are left out."""
+        cdef Pass run
+        if coefficients.shape[0] == 0 or self.tables[family].templates == 0:
+            return
+        self.prepare(&run, family, encoded, layout)
+        run.coefficients = &coefficients[0]
+        run.tolerance = tolerance
+        run.gradient = gradient.sums
+        with nogil:
+            self.walk(&run, family)
+        if run.failed:
+            raise MemoryError
+
+    cdef prepare(self, Pass *run, int family, EncodedParts encoded, Layout layout):
+        memset(run, 0, sizeof(Pass))
+        run.table = &self.tables[family]
+        run.places = &layout.places
+        run.hashes = encoded.hashes[family]
+        run.shift = 31 - self.bits             # half rows
+        if encoded.n != layout.places.n:
+            raise ValueError("the sentence and the layout have different lengths")
+
+    cdef int walk(self, Pass *run, int family) noexcept nogil:
+        """1 if memory is short."""
+        cdef int size = run.table.templates, k
+        cdef uint32_t *memory = <uint32_t *>malloc(5 * size * sizeof(uint32_t))
+        if memory == NULL:
+            run.failed = 1
+            return 1
+        run.base = memory
+        run.inner_base = memory + size
+        for k in range(3):
+            run.flights[k].halves = memory + (2 + k) * size
+        if family == GRAND_:
+            walk_grand(run)
+        elif family == NOCROSS_:
+            walk_nocross(run)
+        elif family == SIB_:
+            walk_sib(run)
+        else:
+            walk_sequences(run, family == GRANDSIB_)
+        if run.scores != NULL:
+            for k in range(2):
+                run.flights[run.turn].score = NULL
+                advance(run)
+        free(memory)
+        return run.failed
+
+
+cdef inline const uint32_t *row(Pass *run, int k, int token) noexcept nogil:
+    return run.hashes[k] + (token + 1) * run.table.templates
+
+
+cdef inline void add_rows(const uint32_t *a, const uint32_t *b, uint32_t *out, int size) noexcept nogil:
+    cdef int t
+    for t in range(size):
+        out[t] = a[t] + b[t]
+
+
+cdef inline void set_extras(Pass *run, uint64_t order, uint64_t gap) noexcept nogil:
+    cdef uint64_t family = run.table.salt
+    run.x[0] = <uint32_t>mix(family * GOLDEN)
+    run.x[1] = <uint32_t>mix((family << 8 | order + 1) * GOLDEN)
+    run.x[2] = <uint32_t>mix((family << 16 | (gap + 1) << 8 | order + 1) * GOLDEN)
+
+
+cdef inline void take(Pass *run, int64_t part, const uint32_t *shared, const uint32_t *last,
+                      int distance) noexcept nogil:
+    """Score one part, or add its features to the gradient."""
+    cdef Flight *flight = &run.flights[run.turn]
+    cdef int t, kind, begin = 0, end
+    cdef uint32_t x
+    cdef float c
+    cdef float *values
+    if run.scores == NULL and fabs(run.coefficients[part]) <= run.tolerance:
+        return
+    for kind in range(N_KINDS):
+        end = run.table.ends[kind]
+        x = run.x[kind]
+        for t in range(begin, end):
+            flight.halves[t] = (shared[t] + last[t] + x) >> run.shift
+        begin = end
+    flight.slot = 1 + distance_bin(distance) if distance else 0
+    if run.scores != NULL:
+        flight.k = run.table.templates
+        flight.score = run.scores + part
+        advance(run)
+        return
+    c = <float>run.coefficients[part]
+    for t in range(run.table.templates):
+        values = acc_row(run.gradient, flight.halves[t] >> 1)
+        if values == NULL:
+            run.failed = 1
+            return
+        values += (flight.halves[t] & 1) * HALF
+        values[0] += c
+        if flight.slot:
+            values[flight.slot] += c
+
+
+cdef inline void advance(Pass *run) noexcept nogil:
+    """Ask for what the newest part needs, go on with the one before it, add up the oldest.
+
+    As for arcs: each step reads only what was asked for one part earlier.
+    """
+    cdef Flight *newest = &run.flights[run.turn]
+    cdef Flight *middle = &run.flights[(run.turn + 2) % 3]
+    cdef Flight *oldest = &run.flights[(run.turn + 1) % 3]
+    cdef const float *value
+    cdef float sum = 0.0
+    cdef int i
+    if newest.score != NULL and run.find != NULL:
+        for i in range(newest.k):
+            PREFETCH(run.find + (newest.halves[i] >> 6))
+    if middle.score != NULL:
+        if run.find != NULL:
+            middle.k = locate_halves(run.find, middle.halves, middle.k)
+        for i in range(middle.k):
+            PREFETCH(run.weights + <Py_ssize_t>middle.halves[i] * HALF)
+    if oldest.score != NULL:
+        if oldest.slot:
+            for i in range(oldest.k):
+                value = run.weights + <Py_ssize_t>oldest.halves[i] * HALF
+                sum += value[0] + value[oldest.slot]
+        else:
+            for i in range(oldest.k):
+                sum += run.weights[<Py_ssize_t>oldest.halves[i] * HALF]
+        oldest.score[0] = sum
+        oldest.score = NULL
+    run.turn = (run.turn + 1) % 3
+
+
+cdef inline int locate_halves(const uint64_t *index, uint32_t *halves, int k) noexcept nogil:
+    """Turn half rows into those of a compact table, in place, dropping what is not there."""
+    cdef int i, found = 0
+    cdef uint64_t entry
+    cdef uint32_t bit, half
+    for i in range(k):
+        half = halves[i]
+        entry = index[half >> 6]
+        bit = (half >> 1) & 31
+        halves[found] = (<uint32_t>(entry >> 32) + popcount(
+            <uint32_t>entry & ((<uint32_t>1 << bit) - 1))) << 1 | (half & 1)
+        found += (entry >> bit) & 1
+    return found
+
+
+cdef inline int span(int a, int b) noexcept nogil:
+    return b - a if a < b else a - b
+
+
+cdef void walk_grand(Pass *run) noexcept nogil:
+    cdef Places *p = run.places
+    cdef int size = run.table.templates, a, g, h, m, k
+    cdef uint64_t order
+    for a in range(p.arcs):
+        g, h = p.heads[a], p.modifiers[a]
+        add_rows(row(run, 0, g), row(run, 1, h), run.base, size)
+        for k in range(p.first[h], p.first[h + 1]):
+            m = p.modifiers[p.children[k]]
+            if m == g:
+                continue
+            order = (g < h) | (h < m) << 1 | (g < m) << 2
+            set_extras(run, order, distance_bin(span(g, h)))
+            take(run, p.grand[a] + k - p.first[h], run.base, row(run, 2, m), span(h, m))
+
+
+cdef void walk_sib(Pass *run) noexcept nogil:
+    cdef Places *p = run.places
+    cdef int size = run.table.templates, h, i, j, s, m, near, far
+    for h in range(p.n + 1):
+        for j in range(1, p.first[h + 1] - p.first[h]):
+            m = p.modifiers[p.children[p.first[h] + j]]
+            for i in range(j):
+                s = p.modifiers[p.children[p.first[h] + i]]
+                # On one side of the head the nearer one comes first, as in CHILDSEQ.
+                near, far = (m, s) if m < h else (s, m)
+                add_rows(row(run, 0, h), row(run, 1, near), run.base, size)
+                set_extras(run, (h < s) | (h < m) << 1, distance_bin(m - s))
+                take(run, p.sib[h] + triangle(j) + i, run.base, row(run, 2, far), span(h, far))
+
+
+cdef void walk_nocross(Pass *run) noexcept nogil:
+    cdef int i, j
+    for j in range(2, run.places.n + 1):
+        for i in range(1, j):
+            set_extras(run, 0, 0)
+            take(run, triangle(j - 1) + i - 1, row(run, 0, i), row(run, 1, j), j - i)
+
+
+cdef void walk_sequences(Pass *run, bint grand) noexcept nogil:
+    """CHILDSEQ, or GRANDSIB: the sequences of each head, under each of its heads."""
+    cdef Places *p = run.places
+    cdef int size = run.table.templates, a, g = -1, h, side, j, i, count, step, outer, inner, gap
+    cdef int base = 1 if grand else 0, reach
+    cdef int64_t part
+    cdef uint64_t order
+    cdef const uint32_t *above
+    for a in range(p.arcs if grand else p.n + 1):
+        if grand:
+            g, h = p.heads[a], p.modifiers[a]
+            add_rows(row(run, 0, g), row(run, 1, h), run.inner_base, size)
+            above = run.inner_base
+        else:
+            h = a
+            above = row(run, 0, h)
+        for side in range(0 if h else 1, 2):
+            count = p.first[h + 1] - p.first[h] - p.n_left[h] if side else p.n_left[h]
+            step = 1 if side else -1
+            part = p.childseq[2 * h + side]
+            if grand:
+                part += p.grandsib[a] - p.childseq[2 * h]
+            for j in range(1, count + 2):
+                outer = child(p, h, j * step) if j <= count else p.n + 1
+                if outer == g:
+                    part += j
+                    continue
+                add_rows(above, row(run, base + 2, outer), run.base, size)
+                for i in range(j):
+                    inner = child(p, h, i * step) if i else -1
+                    if i == 0 or inner != g:
+                        order = side
+                        if grand:
+                            order |= (g < h) << 1 | (g < outer) << 2
+                        reach = h if i == 0 else inner         # where the outer child's side begins
+                        gap = 0 if j > count else distance_bin(span(reach, outer))
+                        set_extras(run, order, gap)
+                        take(run, part, run.base, row(run, base + 1, inner),
+                             span(h, outer) if j <= count else span(h, reach))
+                    part += 1
+
+
+cdef inline int child(Places *p, int h, int place) noexcept nogil:
+    """Candidate child number place > 0 on the right, -place on the left, counted outwards."""
+    cdef int zero = p.first[h] + p.n_left[h]
+    return p.modifiers[p.children[zero + place - 1 if place > 0 else zero + place]]

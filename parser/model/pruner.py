@@ -1,0 +1,61 @@
+"""Which arcs are worth scoring with parts: those likely under a small first-order model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parser.features import Columns, CompactTable, Scorer
+from parser.graph import LINK, Arcs
+from parser.inference import default_engine
+
+
+@dataclass(frozen=True)
+class Pruner:
+    """A first-order CRF and what is kept of its arcs.
+
+    A word keeps at most `heads` heads, those with the highest marginals (ties: the lowest head),
+    and of them those with at least `threshold` times the marginal of its best.  The arcs of the
+    CRF's best tree are always kept, so that a tree over the kept arcs exists.
+    """
+
+    scorer: Scorer
+    table: CompactTable | np.ndarray
+    heads: int
+    threshold: float
+    projective: bool
+    single_root: bool
+
+    def arcs(
+        self, columns: Sequence[Columns], among: Sequence[Arcs] | None = None
+    ) -> list[Arcs]:
+        """The kept arcs of each sentence, of all arcs or of those given.  O(n^3) a sentence."""
+        engine = default_engine(projective=self.projective)
+        graphs = self.scorer.graphs(
+            [self.scorer.encode_ids(*each) for each in columns],
+            self.table,
+            projective=self.projective,
+            single_root=self.single_root,
+            arcs=among,
+        )
+        kept = []
+        for graph in graphs:
+            marginals = engine.expectations(graph).marginals
+            keep = likely(marginals, graph.arcs, self.heads, self.threshold)
+            keep[graph.fired(LINK, engine.best(graph).heads)] = True
+            kept.append(graph.arcs.select(keep))
+        return kept
+
+
+def likely(marginals: np.ndarray, arcs: Arcs, heads: int, threshold: float) -> np.ndarray:
+    """Boolean (arcs,): at most so many arcs a word, within `threshold` of its best.  O(arcs)."""
+    starts = arcs.offsets[:-1]
+    top = np.maximum.reduceat(marginals, starts)
+    keep = marginals >= threshold * top[arcs.modifiers - 1]
+    for m in np.flatnonzero(np.add.reduceat(keep, starts, dtype=np.intp) > heads).tolist():
+        own = slice(arcs.offsets[m], arcs.offsets[m + 1])
+        order = np.argsort(-marginals[own], kind="stable")
+        keep[own][order[heads:]] = False
+    return keep
