@@ -1,1 +1,350 @@
-"""Placeholder."""
+"""Hill climbing over single head changes, under all families of parts (McDonald & Pereira 2006).
+
+What an arc a = (h -> m) brings to the tree as it stands without an arc into m, g being the head
+of h and x, y the neighbours of m among the children of h on its side:
+
+    attach[a] = link[a] + grand[g -> h, m] + seq(x, m) + seq(m, y) - seq(x, y)
+                + (+)_s sib[h, m, s]                      s: other children of h
+                + (+)_i nocross[m, i]                     i: words whose arcs a crosses
+                + (+)_c grand[a, c] + (+)_(c, d) grandsib[a, c, d]
+
+    seq(x, y) = childseq[h, x, y] + grandsib[g -> h, x, y]
+
+with c, and (c, d) next to each other, among the children of m.  Moving m from arc b to arc a
+changes the score by attach[a] - attach[b], for neither depends on the arc into m.
+
+So the table lasts from round to round, and a round only reads it.  Moving w from head o to head h
+changes the entries of the arcs out of o, h and w and into o and h; all of them if there are
+NOCROSS parts.
+
+With a single root r, moving a word m to the root is a change of two heads: r becomes a child of
+m.  Before it, m was below r, and the children of m stay, so the result is a tree again.
+"""
+from libc.math cimport INFINITY, fabs
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+
+from cython_ext.layout cimport Layout, Places, cross, find_arc, outward, triangle
+
+cdef double LEAST_GAIN = 1e-10
+
+
+cdef struct Climb:
+    Places* p
+    bint projective
+    int root                     # the only root, or 0 where there may be several
+    const double* link
+    const double* sib            # NULL without parts, as the next four
+    const double* childseq
+    const double* grand
+    const double* grandsib
+    const double* nocross
+    double* attach               # (arcs,)
+    int* arc                     # (n+1,) the arc into each word; of the root -1
+    int* nearest                 # (2n+2,) [2h + side] the innermost child of h; 0: none
+    int* next                    # (n+1,) the next child of the same head outwards; 0: none
+
+
+cdef struct Move:
+    int arc                      # -1: there is none
+    int root_arc                 # the new arc into the old root; -1: it stays
+    double gain
+
+
+cdef inline int place_of_end(Places* p, int h, int side) noexcept nogil:
+    return (p.first[h + 1] - p.first[h] - p.n_left[h] if side else p.n_left[h]) + 1
+
+
+cdef double chains(Climb* c, int h, const double* parts) noexcept nogil:
+    """Sum over adjacent children of h; ``parts`` are in the order of its CHILDSEQ parts."""
+    cdef Places* p = c.p
+    cdef const double* rows
+    cdef double value = 0.0
+    cdef int side, x, inner, outer
+    for side in range(0 if h else 1, 2):
+        rows = parts + (p.childseq[2 * h + side] - p.childseq[2 * h])
+        inner, x = 0, c.nearest[2 * h + side]
+        while x:
+            outer = outward(p, c.arc[x])
+            value += rows[triangle(outer) + inner]
+            inner, x = outer, c.next[x]
+        value += rows[triangle(place_of_end(p, h, side)) + inner]
+    return value
+
+
+cdef double below(Climb* c, int a) noexcept nogil:
+    """The parts with the arc a above: GRAND and GRANDSIB over the children of its modifier."""
+    cdef Places* p = c.p
+    cdef int m = p.modifiers[a], side, x
+    cdef double value = 0.0
+    if c.grandsib != NULL:
+        value = chains(c, m, c.grandsib + p.grandsib[a])
+    if c.grand != NULL:
+        for side in range(2):
+            x = c.nearest[2 * m + side]
+            while x:
+                value += c.grand[p.grand[a] + p.rank[c.arc[x]]]
+                x = c.next[x]
+    return value
+
+
+cdef double pairs(Climb* c, int a) noexcept nogil:
+    """SIB and NOCROSS parts of the arc a and any other."""
+    cdef Places* p = c.p
+    cdef int h = p.heads[a], m = p.modifiers[a], rank = p.rank[a], side, x, other
+    cdef double value = 0.0
+    if c.sib != NULL:
+        for side in range(2):
+            x = c.nearest[2 * h + side]
+            while x:
+                other = p.rank[c.arc[x]]
+                if other != rank:
+                    value += c.sib[p.sib[h] + triangle(max(rank, other)) + min(rank, other)]
+                x = c.next[x]
+    if c.nocross != NULL:
+        for x in range(1, p.n + 1):
+            if x != m and cross(h, m, p.heads[c.arc[x]], x):
+                value += c.nocross[triangle(max(x, m) - 1) + min(x, m) - 1]
+    return value
+
+
+cdef inline double inserted(const double* rows, int inner, int at, int outer) noexcept nogil:
+    return (rows[triangle(at) + inner] + rows[triangle(outer) + at]
+            - rows[triangle(outer) + inner])
+
+
+cdef double attach(Climb* c, int a) noexcept nogil:
+    """What a brings, as defined above.  O(children of its head and of its modifier), O(n) with
+    NOCROSS."""
+    cdef Places* p = c.p
+    cdef int h = p.heads[a], m = p.modifiers[a], above = c.arc[h], side = m > h
+    cdef int at, inner, outer, place, x
+    cdef double value = c.link[a]
+    if c.grand != NULL and h:
+        value += c.grand[p.grand[above] + p.rank[a]]
+    if c.grand != NULL or c.grandsib != NULL:
+        value += below(c, a)
+    if c.sib != NULL or c.nocross != NULL:
+        value += pairs(c, a)
+    if c.childseq != NULL or (c.grandsib != NULL and h):
+        at, inner, outer = outward(p, a), 0, place_of_end(p, h, side)
+        x = c.nearest[2 * h + side]
+        while x:
+            place = outward(p, c.arc[x])
+            if place > at:
+                outer = place
+                break
+            if place < at:
+                inner = place
+            x = c.next[x]
+        if c.childseq != NULL:
+            value += inserted(c.childseq + p.childseq[2 * h + side], inner, at, outer)
+        if c.grandsib != NULL and h:
+            value += inserted(
+                c.grandsib + p.grandsib[above] + (p.childseq[2 * h + side] - p.childseq[2 * h]),
+                inner, at, outer)
+    return value
+
+
+cdef double total(Climb* c) noexcept nogil:
+    """Score of the tree."""
+    cdef double value = 0.0, twice = 0.0
+    cdef int h
+    for h in range(c.p.n + 1):
+        if c.childseq != NULL:
+            value += chains(c, h, c.childseq + c.p.childseq[2 * h])
+        if h:
+            value += c.link[c.arc[h]] + below(c, c.arc[h])
+            twice += pairs(c, c.arc[h])
+    return value + 0.5 * twice
+
+
+cdef void insert(Climb* c, int a) noexcept nogil:
+    """Make a the arc into its modifier, which has none."""
+    cdef int h = c.p.heads[a], m = c.p.modifiers[a]
+    cdef int* slot = c.nearest + 2 * h + (m > h)
+    while slot[0] and (slot[0] < m) == (m > h):
+        slot = c.next + slot[0]
+    c.next[m], slot[0] = slot[0], m
+    c.arc[m] = a
+
+
+cdef void move(Climb* c, int a) noexcept nogil:
+    """Make a the arc into its modifier, instead of the one that it has."""
+    cdef int m = c.p.modifiers[a], h = c.p.heads[c.arc[m]]
+    cdef int* slot = c.nearest + 2 * h + (m > h)
+    while slot[0] != m:
+        slot = c.next + slot[0]
+    slot[0] = c.next[m]
+    insert(c, a)
+
+
+cdef void refresh(Climb* c, int x) noexcept nogil:
+    """Compute the entries of the arcs out of x and into it."""
+    cdef int i
+    for i in range(c.p.first[x], c.p.first[x + 1]):
+        c.attach[c.p.children[i]] = attach(c, c.p.children[i])
+    if x:
+        for i in range(c.p.offsets[x - 1], c.p.offsets[x]):
+            c.attach[i] = attach(c, i)
+
+
+cdef void refresh_all(Climb* c) noexcept nogil:
+    cdef int a
+    for a in range(c.p.arcs):
+        c.attach[a] = attach(c, a)
+
+
+cdef bint descends(Climb* c, int x, int m) noexcept nogil:
+    while x and x != m:
+        x = c.p.heads[c.arc[x]]
+    return x == m
+
+
+cdef bint crosses(Climb* c, int a) noexcept nogil:
+    """Whether a crosses an arc of the tree, the one into its own modifier left aside.  O(n)."""
+    cdef int h = c.p.heads[a], m = c.p.modifiers[a], x
+    for x in range(1, c.p.n + 1):
+        if x != m and cross(h, m, c.p.heads[c.arc[x]], x):
+            return True
+    return False
+
+
+cdef double exchange(Climb* c, int a, int b) noexcept nogil:
+    """Gain of making the root arc a and the arc b, from its modifier to the only root."""
+    cdef int old = c.arc[c.p.modifiers[a]]
+    cdef double gain = c.attach[a] - c.attach[old]
+    move(c, a)
+    gain += attach(c, b) - attach(c, c.arc[c.root])
+    move(c, old)
+    return gain
+
+
+cdef Move steepest(Climb* c) noexcept nogil:
+    """The best move; of equal ones that of the first word to the first head.
+
+    O(arcs), and O(n) for each move that is better than those before it.
+    """
+    cdef Places* p = c.p
+    cdef Move best
+    cdef int m, a, b
+    cdef double gain
+    best.arc, best.root_arc, best.gain = -1, -1, LEAST_GAIN
+    for m in range(1, p.n + 1):
+        if m == c.root:
+            continue
+        for a in range(p.offsets[m - 1], p.offsets[m]):
+            b = -1
+            if c.root and p.heads[a] == 0:
+                b = find_arc(p, m, c.root)
+                if b < 0:
+                    continue
+                gain = exchange(c, a, b)
+            else:
+                gain = c.attach[a] - c.attach[c.arc[m]]
+            if not gain > best.gain:
+                continue
+            if b < 0 and descends(c, p.heads[a], m):
+                continue
+            # In an exchange the two new arcs, and each with the old arc of the other's modifier,
+            # share an end.
+            if c.projective and (crosses(c, a) or (b >= 0 and crosses(c, b))):
+                continue
+            best.arc, best.root_arc, best.gain = a, b, gain
+    return best
+
+
+cdef void take(Climb* c, int a) noexcept nogil:
+    """Move, and bring the table up to date."""
+    cdef int m = c.p.modifiers[a], o = c.p.heads[c.arc[m]]
+    move(c, a)
+    if c.nocross != NULL:
+        refresh_all(c)
+    elif c.sib != NULL or c.childseq != NULL or c.grand != NULL or c.grandsib != NULL:
+        refresh(c, o)
+        refresh(c, c.p.heads[a])
+        refresh(c, m)
+
+
+cdef const double* checked(what, const double[::1] scores, int64_t count) except? NULL:
+    """The scores; NULL for None.  ValueError unless there is a finite one for each."""
+    cdef bint bad = False
+    cdef int64_t i
+    if scores is None:
+        return NULL
+    if scores.shape[0] != count:
+        raise ValueError(f"{count} {what} have {scores.shape[0]} scores")
+    if count == 0:
+        return NULL
+    for i in range(count):
+        bad |= not fabs(scores[i]) < INFINITY
+    if bad:
+        raise ValueError(f"{what} have scores that are not finite")
+    return &scores[0]
+
+
+def climb(
+    Layout layout,
+    const double[::1] scores,            # IN   (arcs,)
+    const double[::1] sib,               # IN   (parts,) or None, as the next four
+    const double[::1] childseq,
+    const double[::1] grand,
+    const double[::1] grandsib,
+    const double[::1] nocross,
+    bint projective,
+    bint single_root,
+    int[::1] heads,                      # IN, OUT  (n+1,) a tree of the kind wanted
+):
+    """Climb from a tree to one that no move makes better: its score, the moves, what they gained.
+
+    Scores must be finite.  That ``heads`` is a tree of the kind wanted, over candidate arcs, is the
+    caller's promise.  Releases the GIL.  O(arcs children) time at first; a round reads arcs, and a
+    move computes O(arcs / n children) again, on average.  With NOCROSS O(arcs n) for either.
+    O(arcs + n) memory.
+    """
+    cdef Places* p = &layout.places
+    cdef Climb c
+    cdef Move best
+    cdef int m, moves = 0
+    cdef double score, start, risen
+    cdef void* memory
+    c.p, c.projective, c.root = p, projective, 0
+    c.link = checked("candidate arcs", scores, p.arcs)
+    c.sib = checked("parts sib", sib, p.sib[p.n + 1])
+    c.childseq = checked("parts childseq", childseq, p.childseq[2 * p.n + 2])
+    c.grand = checked("parts grand", grand, p.grand[p.arcs])
+    c.grandsib = checked("parts grandsib", grandsib, p.grandsib[p.arcs])
+    c.nocross = checked("parts nocross", nocross, triangle(p.n))
+    memory = calloc(1, p.arcs * sizeof(double) + 4 * (p.n + 1) * sizeof(int))
+    if memory == NULL:
+        raise MemoryError
+    c.attach = <double*>memory
+    c.arc = <int*>(c.attach + p.arcs)
+    c.next = c.arc + p.n + 1
+    c.nearest = c.next + p.n + 1
+    with nogil:
+        c.arc[0] = -1
+        for m in range(1, p.n + 1):
+            insert(&c, find_arc(p, heads[m], m))
+            if single_root and heads[m] == 0:
+                c.root = m
+        refresh_all(&c)
+        score = start = total(&c)
+        while True:
+            best = steepest(&c)
+            if best.arc < 0:
+                break
+            take(&c, best.arc)
+            if best.root_arc >= 0:
+                take(&c, best.root_arc)
+            risen = total(&c)
+            if not risen > score:        # a gain by rounding only, and without end perhaps
+                break
+            score = risen
+            moves += 1
+            m = p.modifiers[best.arc]
+            heads[m] = p.heads[best.arc]
+            if best.root_arc >= 0:
+                heads[c.root], c.root = m, m
+        free(memory)
+    return score, moves, score - start

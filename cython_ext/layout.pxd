@@ -51,6 +51,15 @@ cdef inline int outward(Places *p, int arc) noexcept nogil:
     return p.n_left[h] - p.rank[arc]
 
 
+cdef inline bint cross(int g, int i, int h, int m) noexcept nogil:
+    """Whether the arcs g -> i and h -> m cross."""
+    cdef int low = min(g, i), high = max(g, i)
+    cdef bint h_in = low < h < high, m_in = low < m < high
+    if h == low or h == high or m == low or m == high:
+        return False
+    return h_in != m_in
+
+
 cdef class Layout:
     cdef Places places
     cdef const int32_t[::1] heads, modifiers, offsets

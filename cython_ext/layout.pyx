@@ -223,12 +223,3 @@ cdef inline int side_count(Places *p, int h, int side) noexcept nogil:
 cdef inline int sided_child(Places *p, int h, int side, int j) noexcept nogil:
     """The j-th candidate child on a side, counted outwards from 1."""
     return p.modifiers[p.children[p.first[h] + p.n_left[h] + (j - 1 if side else -j)]]
-
-
-cdef inline bint cross(int g, int i, int h, int m) noexcept nogil:
-    """Whether the arcs g -> i and h -> m cross."""
-    cdef int low = min(g, i), high = max(g, i)
-    cdef bint h_in = low < h < high, m_in = low < m < high
-    if h == low or h == high or m == low or m == high:
-        return False
-    return h_in != m_in

@@ -11,7 +11,7 @@ import click
 from parser.cli.options import ENCODING, ENGINE, FORMAT, ROOTS
 from parser.evaluation import Breakdown, Rules, Scores, aligned, compare, mistakes, table
 from parser.evaluation.timing import run_engine
-from parser.inference import ENGINES, default_engine
+from parser.inference import Engine, default_engine
 from parser.model import Model
 from parser.treebank import read, read_all
 
@@ -47,7 +47,7 @@ def evaluate(
     gold: str,
     system: str | None,
     model_path: Path | None,
-    engines: tuple[str, ...],
+    engines: tuple[Engine, ...],
     single_root: bool | None,
     repeat: int,
     rules: str,
@@ -144,7 +144,7 @@ def evaluate(
 def time_engines(
     model_path: Path,
     gold: str,
-    names: tuple[str, ...],
+    engines: tuple[Engine, ...],
     rules: Rules,
     single_root: bool | None,
     repeat: int,
@@ -154,13 +154,15 @@ def time_engines(
     """One row of accuracy and time for each engine."""
     model = Model.load(model_path)
     sentences = read_all([gold], **options)
-    engines = [ENGINES[name] for name in names] or [
-        default_engine(projective=bool(model.settings.projective))
+    settings = model.settings
+    default = default_engine(projective=bool(settings.projective), families=settings.factors)
+    runs = [
+        run_engine(model, e, sentences, rules, single_root=single_root, repeat=repeat)
+        for e in engines or [default]
     ]
-    rows = [
-        run_engine(model, e, sentences, rules, single_root=single_root, repeat=repeat).row()
-        for e in engines
-    ]
+    rows = [run.row() for run in runs]
     click.echo(json.dumps(rows) if as_json else table(rows))
     if not as_json:
+        for line in filter(None, (run.climbing() for run in runs)):
+            click.echo(f"\n{line}")
         click.echo(f"\n{rules.name} rules; one thread; times without reading and writing")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from parser.inference import ENGINES
+from parser.inference import ENGINES, Engine, find_engine
 from parser.treebank import TreebankError
 
 FORMAT = click.option(
@@ -34,7 +34,26 @@ ROOTS = click.option(
     help="One word under the root, or several.  [default: as in the training trees]",
     show_default=False,
 )
-ENGINE = click.Choice(sorted(ENGINES))
+
+
+class EngineType(click.ParamType):
+    """An engine by name, with options after a colon."""
+
+    name = "ENGINE"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Engine:
+        if isinstance(value, Engine):
+            return value
+        try:
+            return find_engine(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def get_metavar(self, param: Any, ctx: Any = None) -> str:
+        return f"[{'|'.join(ENGINES)}]"
+
+
+ENGINE = EngineType()
 
 
 def progress(quiet: bool, **options: Any) -> Callable[[Iterable[Any], str], Iterable[Any]]:

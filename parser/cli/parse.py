@@ -22,7 +22,7 @@ from parser.cli.options import (
     Skipped,
     progress,
 )
-from parser.inference import ENGINES
+from parser.inference import Engine
 from parser.model import Model, Parse, Parser, in_order
 from parser.treebank import Sentence, TreebankError, open_output, read
 
@@ -31,7 +31,12 @@ from parser.treebank import Sentence, TreebankError, open_output, read
 @click.argument("model_path", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @click.option("-o", "--output", default="-", help="File to write; - is stdout.")
-@click.option("--engine", type=ENGINE, help="[default: exact, for the model's kind of trees]")
+@click.option(
+    "--engine",
+    type=ENGINE,
+    help="NAME or NAME:OPTION=VALUE,...  [default: the exact one for the model's trees and "
+    "factors, or hill-climbing]",
+)
 @ROOTS
 @click.option(
     "--confidence",
@@ -49,7 +54,7 @@ def parse(
     model_path: Path,
     inputs: tuple[str, ...],
     output: str,
-    engine: str | None,
+    engine: Engine | None,
     single_root: bool | None,
     confidence: bool,
     n_best: int,
@@ -76,7 +81,7 @@ def parse(
         sys.setswitchinterval(1e-4)
     parser = Parser(
         model,
-        ENGINES[engine] if engine else None,
+        engine,
         single_root=single_root,
         keep_heads=keep_heads,
         confidence=confidence,

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 
 from parser.graph import LINK
 from parser.inference.arrays import NoTreeError
 from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
-import importlib
-_found = []
-for _m, _names in (("sibling", ["SIBLING"]), ("grandsibling", ["GRANDPARENT", "GRANDSIBLING"]), ("hill_climbing", ["HILL_CLIMBING"])):
-    for _n in _names:
-        try:
-            globals()[_n] = getattr(importlib.import_module("parser.inference." + _m), _n)
-        except Exception:
-            globals()[_n] = None
+from parser.inference.grandsibling import GRANDPARENT, GRANDSIBLING
+from parser.inference.hill_climbing import HILL_CLIMBING, HillClimbing
+
+try:
+    from parser.inference.sibling import SIBLING
+except ImportError:
+    from parser.inference.grandsibling import Grandsibling
+
+    SIBLING = Grandsibling("sibling", ("link", "childseq"))
 
 ENGINES: dict[str, Engine] = {
     engine.name: engine
-    for engine in (MST, PROJECTIVE, SIBLING, GRANDPARENT, GRANDSIBLING, HILL_CLIMBING) if engine
+    for engine in (MST, PROJECTIVE, SIBLING, GRANDPARENT, GRANDSIBLING, HILL_CLIMBING)
 }
 
 
@@ -32,4 +34,42 @@ def default_engine(*, projective: bool, families: Iterable[str] = (LINK,)) -> En
     return HILL_CLIMBING
 
 
-__all__ = ["ENGINES", "Certificate", "Engine", "NoTreeError", "Result", "default_engine"]
+def find_engine(text: str) -> Engine:
+    """An engine by its name, or NAME:OPTION=VALUE,...: `hill-climbing:start=mst,restarts=5`.
+
+    ValueError says which names, or which options of an engine, there are.
+    """
+    name, _, options = text.partition(":")
+    if name not in ENGINES:
+        raise ValueError(f"{name!r} is not one of {', '.join(ENGINES)}")
+    if not options:
+        return ENGINES[name]
+    kind = type(ENGINES[name])
+    known = inspect.signature(kind).parameters if kind is HillClimbing else {}
+    values = {}
+    for option in options.split(","):
+        key, _, value = option.partition("=")
+        if key not in known:
+            raise ValueError(
+                f"{name} has no option {key!r}" + (f"; it has {', '.join(known)}" if known else "")
+            )
+        wanted = type(known[key].default)
+        try:
+            values[key] = wanted(value)
+        except ValueError:
+            raise ValueError(f"{name}: {key}={value!r} is not {wanted.__name__}") from None
+    engine = kind(**values)
+    engine.name = text
+    return engine
+
+
+__all__ = [
+    "ENGINES",
+    "HILL_CLIMBING",
+    "Certificate",
+    "Engine",
+    "NoTreeError",
+    "Result",
+    "default_engine",
+    "find_engine",
+]

@@ -39,6 +39,10 @@ class Result:
     certificate : Certificate
     iterations : int
     converged : bool
+    moves : int
+        Changes of hill climbing.
+    gained : float
+        The score that they added to the start's.
     """
 
     heads: np.ndarray | None = None
@@ -49,6 +53,8 @@ class Result:
     certificate: Certificate | None = None
     iterations: int = 1
     converged: bool = True
+    moves: int | None = None
+    gained: float | None = None
 
 
 class Engine(ABC):

@@ -18,11 +18,11 @@ import numpy as np
 
 from parser.evaluation import Reference, Rules
 from parser.features import Columns, CompactTable, Vocabulary
+from parser.graph import Arcs
 from parser.inference import HILL_CLIMBING, default_engine
 from parser.labelling import Labeller
 from parser.learning.calibration import fit_scale
 from parser.learning.learners import LEARNERS, Example, Learner, PrunerCrf
-from parser.graph import Arcs
 from parser.model import Model, Parser, Pruner, Settings, in_order, make_pruner, make_scorer
 from parser.treebank import Sentence, projective, replace_file, roots
 
@@ -260,9 +260,7 @@ class Trainer:
         # No times and no dates: the same run gives the same file, byte for byte.
         epochs = [{k: v for k, v in vars(e).items() if k != "seconds"} for e in self.history]
         record = {"data": self.data, "epochs": epochs}
-        return Model(
-            self.settings, self.scorer, table, self.pruner, self.labeller, record=record
-        )
+        return Model(self.settings, self.scorer, table, self.pruner, self.labeller, record=record)
 
     # ---- checkpoints ---------------------------------------------------------------------------
 

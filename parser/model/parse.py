@@ -58,6 +58,11 @@ class Parser:
         Heads that a sentence has are kept, and the best tree around them is found.
     confidence : bool
         Compute log p(tree) and probabilities.
+
+    Raises
+    ------
+    GraphError
+        If the engine cannot use a factor family of the model, or has no marginals for `confidence`.
     """
 
     def __init__(
@@ -80,19 +85,35 @@ class Parser:
         self.single_root = bool(settings.single_root if single_root is None else single_root)
         self.keep_heads = keep_heads
         self.confidence = confidence
+        self.pruner = model.pruner and replace(
+            model.pruner, projective=self.projective, single_root=self.single_root
+        )
+        for family in sorted(set(settings.factors) - self.engine.families):
+            raise GraphError(f"engine {self.engine.name} cannot use the factor family {family}")
+        if confidence and not self.engine.has_marginals:
+            raise GraphError(
+                f"engine {self.engine.name} has no marginals, so there is no confidence; "
+                "an exact engine such as grandsibling has, for projective trees"
+            )
 
     def graphs(
         self, sentences: Sequence[Sentence], columns: Sequence[Columns] | None = None
     ) -> list[ScoredGraph]:
         """The scored candidate arcs and parts of sentences."""
-        scorer, pruner = self.model.scorer, self.model.pruner
         if columns is None:
             columns = [self.model.vocabulary.encode(s) for s in sentences]
+        return self.score(columns, self.candidates(sentences, columns))
+
+    def candidates(
+        self, sentences: Sequence[Sentence], columns: Sequence[Columns]
+    ) -> list[Arcs] | None:
+        """The arcs that are scored; None: all of them."""
         arcs = [kept_arcs(s.heads) for s in sentences] if self.keep_heads else None
-        if pruner:
-            arcs = replace(
-                pruner, projective=self.projective, single_root=self.single_root
-            ).arcs(columns, arcs)
+        return self.pruner.arcs(columns, arcs) if self.pruner else arcs
+
+    def score(self, columns: Sequence[Columns], arcs: Sequence[Arcs] | None) -> list[ScoredGraph]:
+        """Candidate arcs with the model's scores, and those of their parts."""
+        scorer = self.model.scorer
         return scorer.graphs(
             [scorer.encode_ids(*each) for each in columns],
             self.model.table,

@@ -28,9 +28,7 @@ class Pruner:
     projective: bool
     single_root: bool
 
-    def arcs(
-        self, columns: Sequence[Columns], among: Sequence[Arcs] | None = None
-    ) -> list[Arcs]:
+    def arcs(self, columns: Sequence[Columns], among: Sequence[Arcs] | None = None) -> list[Arcs]:
         """The kept arcs of each sentence, of all arcs or of those given.  O(n^3) a sentence."""
         engine = default_engine(projective=self.projective)
         graphs = self.scorer.graphs(

@@ -78,9 +78,7 @@ class Settings:
             check_type(name.name, getattr(self, name.name), str(name.type))
         for family in self.factors:
             if family not in FAMILIES:
-                raise SettingsError(
-                    f"factors: {family!r} is not one of {', '.join(FAMILIES)}"
-                )
+                raise SettingsError(f"factors: {family!r} is not one of {', '.join(FAMILIES)}")
         if LINK not in self.factors:
             raise SettingsError(f"factors: {LINK} cannot be left out")
         for name, allowed in (

@@ -95,7 +95,9 @@ def test_arcs_share_rows_exactly_where_they_share_features(sentences):
         chosen = np.random.default_rng(0).choice(len(arcs), 12, replace=False).tolist()
         rows = {a: rows_of(scorer, encoded, a, arcs) for a in chosen}
         texts = {
-            a: features_by_definition(scorer.vocabulary, sentence, int(arcs.heads[a]), int(arcs.modifiers[a]))
+            a: features_by_definition(
+                scorer.vocabulary, sentence, int(arcs.heads[a]), int(arcs.modifiers[a])
+            )
             for a in chosen
         }
         for a in chosen:

@@ -103,5 +103,7 @@ def test_arcs_can_be_selected_and_added_again():
 
 
 def test_parts_that_will_not_fit_are_refused_with_their_size():
-    with pytest.raises(GraphError, match=r"400 words with 160000 candidate arcs have \d+ parts gra"):
+    with pytest.raises(
+        GraphError, match=r"400 words with 160000 candidate arcs have \d+ parts gra"
+    ):
         all_arcs(400).check_size(["link", "grandsib"])

@@ -1,0 +1,86 @@
+"""Exact projective engines for grandparent and grand-sibling parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from cython_ext import grandsib
+from parser.graph import CHILDSEQ, GRAND, GRANDSIB, LINK, ScoredGraph
+from parser.inference.arrays import NoTreeError, as_batch, failure
+from parser.inference.engine import Certificate, Engine, Result
+from parser.inference.lawler import k_best
+
+PARTS = (CHILDSEQ, GRAND, GRANDSIB)
+
+
+class Grandsibling(Engine):
+    """Best projective tree, log Z and marginals of arcs and parts.
+
+    Koo & Collins (2010): model 1 for a graph with CHILDSEQ or GRANDSIB, model 0 for one without.
+    O(n^4) time over all arcs, less with fewer candidates: with K heads a word and about as many
+    children, O(n^2 K^2).  O(arcs n) memory.
+
+    Of equal trees the same one is returned every time: going down from the root, the outermost
+    child, the outermost sibling and the split that leaves most words to the lower head.
+    """
+
+    constraints = frozenset({True})
+
+    def __init__(self, name: str, families: Iterable[str]) -> None:
+        self.name = name
+        self.families = frozenset(families)
+
+    def best(self, graph: ScoredGraph) -> Result:
+        """heads (n+1,) int32, their score, and a certificate without a gap.
+
+        Raises
+        ------
+        GraphError
+            For a graph with other families, or not projective.
+        NoTreeError
+            If the candidate arcs hold no projective tree.
+        """
+        self.check(graph)
+        heads = np.empty(graph.n + 1, np.int32)
+        parts = map(graph.parts.get, PARTS)
+        score = grandsib.best_tree(
+            graph.arcs.layout, graph.scores, *parts, graph.single_root, heads
+        )
+        if score == -np.inf:
+            raise _no_tree(graph)
+        return Result(heads, score, certificate=Certificate(score, score))
+
+    def expectations(self, graph: ScoredGraph) -> Result:
+        """log Z, marginals (arcs,), and (parts,) for each family of the graph.
+
+        Parts whose grandparent is one of the modifiers have marginal 0.  Errors as for `best`.
+        """
+        self.check(graph)
+        marginals = np.zeros(len(graph.scores))
+        of_parts = {family: np.zeros(len(scores)) for family, scores in graph.parts.items()}
+        log_z = grandsib.expectations(
+            graph.arcs.layout,
+            graph.scores,
+            *map(graph.parts.get, PARTS),
+            graph.single_root,
+            marginals,
+            *map(of_parts.get, PARTS),
+        )
+        if log_z == -np.inf:
+            raise _no_tree(graph)
+        return Result(log_z=log_z, marginals=marginals, part_marginals=of_parts)
+
+    def k_best(self, graph: ScoredGraph, k: int) -> list[Result]:
+        """O(k n) calls of `best`."""
+        self.check(graph)
+        return k_best(self.best, graph, k)
+
+
+def _no_tree(graph: ScoredGraph) -> NoTreeError:
+    return failure(as_batch(graph.matrix(), None, None), 0, graph.single_root, True)
+
+
+GRANDPARENT = Grandsibling("grandparent", {LINK, GRAND})
+GRANDSIBLING = Grandsibling("grandsibling", {LINK, *PARTS})
