@@ -246,9 +246,9 @@ cdef Move steepest(Climb* c) noexcept nogil:
                 continue
             if b < 0 and descends(c, p.heads[a], m):
                 continue
-            # In an exchange the two new arcs, and each with the old arc of the other's modifier,
-            # share an end.
-            if c.projective and (crosses(c, a) or (b >= 0 and crosses(c, b))):
+            # Of an exchange this is enough: an arc that crosses b and not the old root arc spans m,
+            # and so crosses the new root arc.
+            if c.projective and crosses(c, a):
                 continue
             best.arc, best.root_arc, best.gain = a, b, gain
     return best

@@ -222,6 +222,7 @@ cdef struct Chart:
     int* stack                   # SCRATCH (2 n + 4,)
 
 
+cdef int check(what, const double[::1] scores, int64_t count) except -1
 cdef void* prepare(Chart* chart, Layout layout, const double[::1] scores,
                    const double[::1] childseq, const double[::1] grand,
                    const double[::1] grandsib, bint single_root, int semiring,

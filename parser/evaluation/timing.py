@@ -102,10 +102,8 @@ def run_engine(
             times.append(time.perf_counter())
             heads += trees
             climbs += [(r.moves, r.gained) for r in results if r.moves is not None]
-            spent = [
-                s + after - before
-                for s, (before, after) in zip(spent, pairwise(times), strict=True)
-            ]
+            took = [after - before for before, after in pairwise(times)]
+            spent = [total + each for total, each in zip(spent, took, strict=True)]
         best = list(map(min, best, spent))
     scores = Reference(sentences, rules).score(heads, labels if model.labeller else None)
     return EngineRun(engine.name, scores, *best, words=sum(map(len, sentences)), climbs=climbs)

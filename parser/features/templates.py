@@ -74,7 +74,7 @@ Hp S Mp | Hc S Mc
 """
 
 
-# Few templates, for the pruner: what it drops cannot come back, but it looks at every pair of words.
+# Few templates, for the pruner, which looks at every pair of words.
 SMALL_WORD = """
 w | p | c | s | f
 w c | p-1 p | p p+1

@@ -9,15 +9,8 @@ from parser.graph import LINK
 from parser.inference.arrays import NoTreeError
 from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
-from parser.inference.grandsibling import GRANDPARENT, GRANDSIBLING
 from parser.inference.hill_climbing import HILL_CLIMBING, HillClimbing
-
-try:
-    from parser.inference.sibling import SIBLING
-except ImportError:
-    from parser.inference.grandsibling import Grandsibling
-
-    SIBLING = Grandsibling("sibling", ("link", "childseq"))
+from parser.inference.second_order import GRANDPARENT, GRANDSIBLING, SIBLING
 
 ENGINES: dict[str, Engine] = {
     engine.name: engine

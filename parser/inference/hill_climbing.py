@@ -12,10 +12,10 @@ from parser.graph import CHILDSEQ, FAMILIES, GRAND, GRANDSIB, LINK, NOCROSS, SIB
 from parser.inference.arrays import NoTreeError
 from parser.inference.engine import Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
-from parser.inference.grandsibling import GRANDSIBLING
+from parser.inference.second_order import GRANDSIBLING, SIBLING
 
 PARTS = (SIB, CHILDSEQ, GRAND, GRANDSIB, NOCROSS)  # in the order of the kernel's arguments
-EXACT = (PROJECTIVE, GRANDSIBLING)  # the cheapest first
+EXACT = (PROJECTIVE, SIBLING, GRANDSIBLING)  # the cheapest first
 
 
 class HillClimbing(Engine):

@@ -155,9 +155,10 @@ def hildreth(
 class Crf(Learner):
     """log p(gold tree) by stochastic gradient ascent; the gradient is exact.
 
-    The gradient of an arc or part is 1[in the gold tree] - its marginal.  Plain steps fall with the number
-    of passes, rate / (1 + passes); AdaGrad has a rate for each weight (Duchi et al. 2011).  The
-    L2 penalty l2/2 |w|^2 a sentence is paid in one dense pass every DECAY_STEPS sentences.
+    The gradient of an arc or part is 1[in the gold tree] - its marginal.  Plain steps fall with
+    the number of passes, rate / (1 + passes); AdaGrad has a rate for each weight (Duchi et al.
+    2011).  The L2 penalty l2/2 |w|^2 a sentence is paid in one dense pass every DECAY_STEPS
+    sentences.
     Loss: -log p.
     """
 

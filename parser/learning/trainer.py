@@ -128,8 +128,8 @@ class Trainer:
         )
         if not set(self.settings.factors) <= engine.families:
             raise TrainingError(
-                f"no engine finds {'' if self.settings.projective else 'non-'}projective trees with "
-                f"the factors {', '.join(self.settings.factors)}"
+                f"no engine for factors {', '.join(self.settings.factors)} and "
+                f"{'' if self.settings.projective else 'non-'}projective trees"
             )
         if self.settings.learner == "crf" and engine is HILL_CLIMBING:
             raise TrainingError(

@@ -30,8 +30,7 @@ if __package__ in (None, ""):  # run by path
 from parser.graph import CHILDSEQ, CODES, GRAND, GRANDSIB, LINK, ScoredGraph
 from parser.inference import projective
 from parser.inference.engine import Engine
-from parser.inference.grandsibling import GRANDPARENT, GRANDSIBLING
-from parser.inference.sibling import SIBLING
+from parser.inference.second_order import GRANDPARENT, GRANDSIBLING, SIBLING
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (CHILDSEQ, GRAND, GRANDSIB)

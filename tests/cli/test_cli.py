@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from parser.treebank import read, read_all
+from parser.treebank import projective, read, read_all
 
 CONFIG = "bits = 14\nlabel_bits = 10\nlabel_epochs = 2\nepochs = 2\n"
 
@@ -228,12 +228,64 @@ def test_bad_use_exits_with_2(files):
     )
     fails(
         2,
-        "only link can be trained",
-        *("train", "train.conllu", "-o", "x", "--factors", "link,grand"),
+        "'grandma' is not one of link, sib",
+        *("train", "train.conllu", "-o", "x", "--factors", "link,grandma"),
         cwd=files,
     )
     assert parser("eval", "test.conllu", cwd=files)[0] == 2
     assert parser("eval", "test.conllu", "test.conllu", "--engine", "mst", cwd=files)[0] == 2
+
+
+@pytest.fixture(scope="module")
+def second(files):
+    """A second-order model beside the first-order one."""
+    args = ("--factors", "link,childseq,grand", "--epochs", "4", "--dev", "test.conllu")
+    code, _, err = parser("train", "train.conllu", "-o", "second.model", *args, cwd=files)
+    assert code == 0
+    assert "of the gold arcs among them" in err
+    return files
+
+
+def test_engines_of_a_second_order_model_are_compared_in_one_table(second):
+    names = ["grandsibling", "hill-climbing:start=mst,restarts=2"]
+    args = [word for name in names for word in ("--engine", name)]
+    args = ["eval", "test.conllu", "--model", "second.model", *args]
+    rows = json.loads(parser(*args, "--json", cwd=second)[1])
+    assert [row["engine"] for row in rows] == names
+    assert all(row["UAS"] > 50 for row in rows)
+    assert "moves a sentence" in parser(*args, cwd=second)[1]
+
+
+def test_second_order_models_parse_with_confidence_n_best_and_kept_heads(second):
+    args = ("parse", "second.model", "test.conllu")
+    _, sure, _ = parser(*args, "--confidence", cwd=second)
+    assert "ArcProb=" in sure
+    assert "# tree_logprob = -" in sure
+    _, several, _ = parser(*args, "--n-best", "3", cwd=second)
+    assert several.count("# tree_rank = 3") > 20
+    gold = [s for s in read_all(second / "test.conllu") if projective(s.heads)]
+    text = "".join(s.to_conll() for s in gold)
+    (second / "projective.conllu").write_text(text, encoding="utf-8")
+    args = ("parse", "second.model", "projective.conllu", "-o", "kept.conllu", "--keep-heads")
+    assert parser(*args, cwd=second)[0] == 0
+    for before, after in zip(gold, read(second / "kept.conllu"), strict=True):
+        assert after.heads.tolist() == before.heads.tolist()
+
+
+def test_engines_and_their_options_are_checked(second):
+    args = ("parse", "second.model", "test.conllu", "--engine")
+    fails(1, "engine mst cannot use the factor family childseq", *args, "mst", cwd=second)
+    assert parser(*args, "mist", cwd=second)[0] == 2
+    _, _, err = parser(*args, "hill-climbing:steps=3", cwd=second)
+    assert "hill-climbing has no option 'steps'; it has start, restarts, seed" in err
+    fails(
+        1,
+        "engine hill-climbing has no marginals",
+        *args,
+        "hill-climbing",
+        "--confidence",
+        cwd=second,
+    )
 
 
 def test_unreadable_paths_are_named(files):

@@ -205,17 +205,15 @@ def test_of_equal_moves_the_first_word_goes_to_the_first_head():
 
 
 @roots
-def test_equal_trees_end_the_climb_however_large_the_scores(single_root):
-    """Sums of large scores differ in their last digits, which is not a gain."""
-    for seed in range(20):
+def test_a_move_raises_the_score_however_large_the_scores(single_root):
+    """Else sums that differ in their last digits only could lead around in circles."""
+    for seed in range(300):
         rng = np.random.default_rng(seed)
-        graph = random_graph(rng, 6, EVERY, False, single_root)
-        large = {f: 1e12 + rng.integers(0, 2, len(s)) / 3 for f, s in graph.parts.items()}
-        graph = replace(graph, parts=large)
-        begin = HillClimbing("mst").begin(graph)
-        heads, score, _, gained = climb_from(begin, graph)
-        assert is_wanted(heads, graph)
-        assert gained >= 0
+        graph = random_graph(rng, 4, EVERY, False, single_root).scaled(0.0)
+        tied = {f: rng.integers(0, 2, len(s)) * 1e9 / 3 for f, s in graph.parts.items()}
+        graph = replace(graph, parts=tied)
+        heads, score, moves, gained = climb_from(HillClimbing("mst").begin(graph), graph)
+        assert (gained > 0) == (moves > 0)
         assert score == pytest.approx(graph.score(heads), rel=1e-12)
 
 

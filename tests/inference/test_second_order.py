@@ -1,4 +1,4 @@
-"""Grandparent and grand-sibling engines against enumeration, up to five words."""
+"""Sibling, grandparent and grand-sibling engines against enumeration, up to five words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from parser.graph import CHILDSEQ, CODES, GRAND, GRANDSIB, SIB, GraphError, ScoredGraph
 from parser.inference import projective
 from parser.inference.arrays import NoTreeError
-from parser.inference.grandsibling import GRANDPARENT, GRANDSIBLING
+from parser.inference.second_order import GRANDPARENT, GRANDSIBLING, SIBLING
 from parser.trees import enumerate_trees
 
 PARTS = (CHILDSEQ, GRAND, GRANDSIB)
@@ -22,6 +22,12 @@ subsets = pytest.mark.parametrize("families", SUBSETS, ids=lambda f: "+".join(f)
 roots = pytest.mark.parametrize(
     "single_root", [pytest.param(True, id="single-root"), pytest.param(False, id="multi-root")]
 )
+
+
+def engines(families):
+    """The engines that can use them."""
+    every = (SIBLING, GRANDPARENT, GRANDSIBLING)
+    return [engine for engine in every if set(families) <= engine.families]
 
 
 def random_graph(rng, n, families, single_root, keep=1.0, scale=1.0):
@@ -79,23 +85,36 @@ def marginals_of(result):
 def test_best_tree_log_z_and_marginals_are_those_of_all_trees(families, single_root, keep):
     for graph in graphs(families, single_root, keep):
         every, totals = brute_force(graph)
-        if not len(totals):
-            for call in (GRANDSIBLING.best, GRANDSIBLING.expectations):
-                with pytest.raises(NoTreeError, match="no tree possible"):
-                    call(graph)
-            continue
-        best = GRANDSIBLING.best(graph)
-        assert best.score == pytest.approx(totals.max(), rel=1e-12, abs=1e-12)
-        assert best.heads.tolist() == every[np.argmax(totals)].tolist()
-        assert best.heads.dtype == np.int32
-        assert best.certificate.primal == best.certificate.dual == best.score
-        result = GRANDSIBLING.expectations(graph)
-        assert result.log_z == pytest.approx(logsumexp(totals), rel=1e-12, abs=1e-11)
-        assert set(result.part_marginals) == set(families)
-        for family, by_definition in expected(graph, every, totals).items():
-            np.testing.assert_allclose(
-                marginals_of(result)[family], by_definition, rtol=0, atol=1e-11, err_msg=family
-            )
+        for engine in engines(families):
+            if not len(totals):
+                for call in (engine.best, engine.expectations):
+                    with pytest.raises(NoTreeError, match="no tree possible"):
+                        call(graph)
+                continue
+            best = engine.best(graph)
+            assert best.score == pytest.approx(totals.max(), rel=1e-12, abs=1e-12)
+            assert best.heads.tolist() == every[np.argmax(totals)].tolist()
+            assert best.heads.dtype == np.int32
+            assert best.certificate.primal == best.certificate.dual == best.score
+            result = engine.expectations(graph)
+            assert result.log_z == pytest.approx(logsumexp(totals), rel=1e-12, abs=1e-11)
+            assert set(result.part_marginals) == set(families)
+            for family, by_definition in expected(graph, every, totals).items():
+                np.testing.assert_allclose(
+                    marginals_of(result)[family], by_definition, rtol=0, atol=1e-11, err_msg=family
+                )
+
+
+@roots
+def test_the_k_best_trees_are_the_k_best_of_all_trees(single_root):
+    for graph in graphs((CHILDSEQ,), single_root, 0.8):
+        every, totals = brute_force(graph)
+        for engine in engines((CHILDSEQ,)):
+            if len(totals):
+                found = engine.k_best(graph, 6)
+                expected_scores = np.sort(totals)[::-1][:6]
+                np.testing.assert_allclose([r.score for r in found], expected_scores, atol=1e-11)
+                assert len({tuple(r.heads.tolist()) for r in found}) == len(found)
 
 
 @roots
@@ -129,6 +148,23 @@ def test_model_1_with_zero_scores_for_siblings_is_model_0(single_root, keep):
 
 
 @roots
+@pytest.mark.parametrize("keep", [1.0, 0.3])
+def test_two_programs_agree_on_sibling_models_beyond_enumeration(single_root, keep):
+    rng = np.random.default_rng(9)
+    for n in (6, 12, 25):
+        graph = random_graph(rng, n, (CHILDSEQ,), single_root, keep)
+        try:
+            best = GRANDSIBLING.best(graph)
+        except NoTreeError:
+            continue
+        assert SIBLING.best(graph).heads.tolist() == best.heads.tolist()
+        a, b = SIBLING.expectations(graph), GRANDSIBLING.expectations(graph)
+        assert a.log_z == pytest.approx(b.log_z, rel=1e-12)
+        for family, marginals in marginals_of(a).items():
+            np.testing.assert_allclose(marginals, marginals_of(b)[family], rtol=0, atol=1e-10)
+
+
+@roots
 def test_arcs_alone_give_what_the_first_order_program_gives(single_root):
     graph = random_graph(np.random.default_rng(3), 15, (), single_root)
     heads, score = projective.best_tree(graph.matrix(), single_root=single_root)
@@ -148,17 +184,22 @@ COUNTS = {False: [1, 3, 12, 55, 273, 1428], True: [1, 2, 7, 30, 143, 728]}
 @roots
 def test_zero_scores_count_the_trees(families, single_root):
     rng = np.random.default_rng(0)
-    every = (random_graph(rng, n, families, single_root).scaled(0.0) for n in range(1, 7))
-    counts = np.exp([GRANDSIBLING.expectations(graph).log_z for graph in every])
-    np.testing.assert_allclose(counts, COUNTS[single_root], rtol=1e-12)
+    every = [random_graph(rng, n, families, single_root).scaled(0.0) for n in range(1, 7)]
+    for engine in engines(families):
+        counts = np.exp([engine.expectations(graph).log_z for graph in every])
+        np.testing.assert_allclose(counts, COUNTS[single_root], rtol=1e-12)
 
 
 @roots
-@pytest.mark.parametrize("families", [(GRAND,), PARTS], ids=["grand", "all"])
-def test_marginals_are_the_derivatives_of_log_z(families, single_root):
+@pytest.mark.parametrize(
+    ("engine", "families"),
+    [(SIBLING, (CHILDSEQ,)), (GRANDPARENT, (GRAND,)), (GRANDSIBLING, PARTS)],
+    ids=lambda x: getattr(x, "name", ""),
+)
+def test_marginals_are_the_derivatives_of_log_z(engine, families, single_root):
     rng = np.random.default_rng(4)
     graph = random_graph(rng, 7, families, single_root, 0.8)
-    result = GRANDSIBLING.expectations(graph)
+    result = engine.expectations(graph)
     assert result.marginals.sum() == pytest.approx(7, abs=1e-10)
     step = 1e-5
     for family, marginals in marginals_of(result).items():
@@ -167,10 +208,8 @@ def test_marginals_are_the_derivatives_of_log_z(families, single_root):
         def log_z(t, family=family, direction=direction):
             moved = graph.values[family] + t * direction
             if family == "link":
-                return GRANDSIBLING.expectations(replace(graph, scores=moved)).log_z
-            return GRANDSIBLING.expectations(
-                replace(graph, parts={**graph.parts, family: moved})
-            ).log_z
+                return engine.expectations(replace(graph, scores=moved)).log_z
+            return engine.expectations(replace(graph, parts={**graph.parts, family: moved})).log_z
 
         slope = (log_z(step) - log_z(-step)) / (2 * step)
         assert slope == pytest.approx(marginals @ direction, abs=1e-6)
@@ -183,13 +222,14 @@ def test_large_scores_stay_exact(families, single_root):
         every, totals = brute_force(graph)
         if not len(totals):
             continue
-        assert GRANDSIBLING.best(graph).score == pytest.approx(totals.max(), rel=1e-12)
-        result = GRANDSIBLING.expectations(graph)
-        assert result.log_z == pytest.approx(logsumexp(totals), rel=1e-12)
-        for family, by_definition in expected(graph, every, totals).items():
-            np.testing.assert_allclose(
-                marginals_of(result)[family], by_definition, rtol=0, atol=1e-8
-            )
+        for engine in engines(families):
+            assert engine.best(graph).score == pytest.approx(totals.max(), rel=1e-12)
+            result = engine.expectations(graph)
+            assert result.log_z == pytest.approx(logsumexp(totals), rel=1e-12)
+            for family, by_definition in expected(graph, every, totals).items():
+                np.testing.assert_allclose(
+                    marginals_of(result)[family], by_definition, rtol=0, atol=1e-8
+                )
 
 
 @roots
@@ -268,15 +308,16 @@ def test_what_an_engine_cannot_use_is_refused_by_name():
     for call in (GRANDPARENT.best, GRANDPARENT.expectations):
         with pytest.raises(GraphError, match="grandparent cannot use the factor family childseq"):
             call(graph)
-    with pytest.raises(GraphError, match="grandsib cannot use the factor family sib"):
+    with pytest.raises(GraphError, match="grandsibling cannot use the factor family sib"):
         GRANDSIBLING.best(replace(graph, parts={SIB: np.zeros(3)}))
-    with pytest.raises(GraphError, match="grandsib cannot keep to non-projective trees"):
+    with pytest.raises(GraphError, match="grandsibling cannot keep to non-projective trees"):
         GRANDSIBLING.best(replace(graph, projective=False))
 
 
 def test_arrays_of_the_wrong_length_are_refused():
     graph = random_graph(np.random.default_rng(0), 3, PARTS, True)
-    for family in PARTS:
-        short = replace(graph, parts={**graph.parts, family: graph.parts[family][:-1]})
-        with pytest.raises(ValueError, match=f"parts {family} have"):
-            GRANDSIBLING.best(short)
+    for engine in (SIBLING, GRANDPARENT, GRANDSIBLING):
+        for family in engine.families - {"link"}:
+            short = replace(graph, parts={family: graph.parts[family][:-1]})
+            with pytest.raises(ValueError, match=f"parts {family} have"):
+                engine.best(short)

@@ -1,36 +1,39 @@
-"""Exact projective engines for grandparent and grand-sibling parts."""
+"""Exact projective engines for models with parts of two or three arcs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import ModuleType
 
 import numpy as np
 
-from cython_ext import grandsib
+from cython_ext import grandsib, sibling
 from parser.graph import CHILDSEQ, GRAND, GRANDSIB, LINK, ScoredGraph
 from parser.inference.arrays import NoTreeError, as_batch, failure
 from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.lawler import k_best
 
-PARTS = (CHILDSEQ, GRAND, GRANDSIB)
 
+class SecondOrder(Engine):
+    """Best projective tree, log Z and marginals of arcs and parts, by a dynamic program.
 
-class Grandsibling(Engine):
-    """Best projective tree, log Z and marginals of arcs and parts.
+    `sibling`: McDonald & Pereira (2006), O(n^3) over all arcs.  `grandparent` and `grandsibling`:
+    Koo & Collins (2010), model 1 for a graph with CHILDSEQ or GRANDSIB, model 0 for one without;
+    O(n^4) over all arcs, and with K heads a word and about as many children O(n^2 K^2).  O(arcs n)
+    memory.
 
-    Koo & Collins (2010): model 1 for a graph with CHILDSEQ or GRANDSIB, model 0 for one without.
-    O(n^4) time over all arcs, less with fewer candidates: with K heads a word and about as many
-    children, O(n^2 K^2).  O(arcs n) memory.
-
-    Of equal trees the same one is returned every time: going down from the root, the outermost
-    child, the outermost sibling and the split that leaves most words to the lower head.
+    Of equal trees the same one is returned every time (see the kernels' `walk`).
     """
 
     constraints = frozenset({True})
 
-    def __init__(self, name: str, families: Iterable[str]) -> None:
+    def __init__(
+        self, name: str, kernel: ModuleType, parts: Iterable[str], families: Iterable[str]
+    ) -> None:
         self.name = name
         self.families = frozenset(families)
+        self._kernel = kernel
+        self._parts = tuple(parts)  # in the order of the kernel's arguments
 
     def best(self, graph: ScoredGraph) -> Result:
         """heads (n+1,) int32, their score, and a certificate without a gap.
@@ -44,12 +47,12 @@ class Grandsibling(Engine):
         """
         self.check(graph)
         heads = np.empty(graph.n + 1, np.int32)
-        parts = map(graph.parts.get, PARTS)
-        score = grandsib.best_tree(
+        parts = map(graph.parts.get, self._parts)
+        score = self._kernel.best_tree(
             graph.arcs.layout, graph.scores, *parts, graph.single_root, heads
         )
         if score == -np.inf:
-            raise _no_tree(graph)
+            raise no_tree(graph)
         return Result(heads, score, certificate=Certificate(score, score))
 
     def expectations(self, graph: ScoredGraph) -> Result:
@@ -60,27 +63,29 @@ class Grandsibling(Engine):
         self.check(graph)
         marginals = np.zeros(len(graph.scores))
         of_parts = {family: np.zeros(len(scores)) for family, scores in graph.parts.items()}
-        log_z = grandsib.expectations(
+        log_z = self._kernel.expectations(
             graph.arcs.layout,
             graph.scores,
-            *map(graph.parts.get, PARTS),
+            *map(graph.parts.get, self._parts),
             graph.single_root,
             marginals,
-            *map(of_parts.get, PARTS),
+            *map(of_parts.get, self._parts),
         )
         if log_z == -np.inf:
-            raise _no_tree(graph)
+            raise no_tree(graph)
         return Result(log_z=log_z, marginals=marginals, part_marginals=of_parts)
 
     def k_best(self, graph: ScoredGraph, k: int) -> list[Result]:
-        """O(k n) calls of `best`."""
-        self.check(graph)
+        """O(k n) calls of `best`.  Errors as for `best`."""
         return k_best(self.best, graph, k)
 
 
-def _no_tree(graph: ScoredGraph) -> NoTreeError:
+def no_tree(graph: ScoredGraph) -> NoTreeError:
+    """The error for a graph without a projective tree, naming a word that shows why."""
     return failure(as_batch(graph.matrix(), None, None), 0, graph.single_root, True)
 
 
-GRANDPARENT = Grandsibling("grandparent", {LINK, GRAND})
-GRANDSIBLING = Grandsibling("grandsibling", {LINK, *PARTS})
+FAMILIES = (CHILDSEQ, GRAND, GRANDSIB)
+SIBLING = SecondOrder("sibling", sibling, (CHILDSEQ,), (LINK, CHILDSEQ))
+GRANDPARENT = SecondOrder("grandparent", grandsib, FAMILIES, (LINK, GRAND))
+GRANDSIBLING = SecondOrder("grandsibling", grandsib, FAMILIES, (LINK, *FAMILIES))
