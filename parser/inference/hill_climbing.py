@@ -66,10 +66,10 @@ class HillClimbing(Engine):
             If the candidate arcs hold no tree of the graph's kind.
         """
         self.check(graph)
-        first = self._climb(graph, self.begin(graph))
+        first = self.climb(graph, self.begin(graph))
         if not self.restarts:
             return first
-        others = (self._climb(graph, start) for start in self._random_starts(graph))
+        others = (self.climb(graph, start) for start in self._random_starts(graph))
         return max(first, *others, key=lambda result: result.score)
 
     def begin(self, graph: ScoredGraph) -> np.ndarray:
@@ -91,7 +91,8 @@ class HillClimbing(Engine):
             noise = rng.gumbel(size=len(graph.scores))
             yield _best_by_arcs(replace(graph, scores=graph.scores + noise))
 
-    def _climb(self, graph: ScoredGraph, start: np.ndarray) -> Result:
+    def climb(self, graph: ScoredGraph, start: np.ndarray) -> Result:
+        """From one tree over the candidate arcs, of the graph's kind, to where it leads."""
         heads = start.copy()
         score, moves, gained = climb.climb(
             graph.arcs.layout,

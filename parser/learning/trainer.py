@@ -18,7 +18,7 @@ import numpy as np
 
 from parser.evaluation import Reference, Rules
 from parser.features import Columns, CompactTable, Vocabulary
-from parser.graph import Arcs
+from parser.graph import Arcs, GraphError, all_arcs
 from parser.inference import HILL_CLIMBING, default_engine
 from parser.labelling import Labeller
 from parser.learning.calibration import fit_scale
@@ -112,6 +112,11 @@ class Trainer:
         if not sentences:
             raise TrainingError("no sentences to train on")
         self.settings, self.data = resolve(settings, sentences)
+        longest = max(sentences, key=len)
+        try:
+            all_arcs(len(longest)).check_size(() if self.settings.prune else self.settings.factors)
+        except GraphError as error:
+            raise TrainingError(f"{longest.source}: sentence {longest.number}: {error}") from None
         self.sentences = sentences
         self.dev = dev
         self.checkpoint = checkpoint
@@ -163,11 +168,19 @@ class Trainer:
             if self.checkpoint:
                 self.save()
         model = self.model(self.best)
-        parser = Parser(model)
-        if self.dev and parser.engine.has_marginals:
-            graphs = parser.graphs(self.dev)
-            model.scale = fit_scale(parser.engine, graphs, [s.heads for s in self.dev])
+        if self.dev:
+            model.scale = self.fit_scale(model)
         return model
+
+    def fit_scale(self, model: Model) -> float:
+        """The scale of log potentials, by an exact engine, if only over projective trees."""
+        s = self.settings
+        for projective_trees in (bool(s.projective), True):
+            engine = default_engine(projective=projective_trees, families=s.factors)
+            if engine.has_marginals:
+                graphs = Parser(model, engine).graphs(self.dev)
+                return fit_scale(engine, graphs, [each.heads for each in self.dev])
+        return 1.0
 
     def train_pruner(self, columns: Sequence[Columns]) -> list[Arcs]:
         """A small first-order CRF; returns what it keeps of each sentence, and the gold arcs."""
@@ -192,8 +205,10 @@ class Trainer:
         """What the pruner keeps; its oracle recall goes into the record."""
         assert self.pruner is not None
         pruner = self.pruner
-        batches = in_order(pruner.arcs, columns, self.jobs)
-        kept = [arcs for _, arcs in self.progress(batches, f"prune {name}")]
+        batches = in_order(pruner.select, columns, self.jobs)
+        found = [each for _, each in self.progress(batches, f"prune {name}")]
+        kept = [arcs for arcs, _ in found]
+        rescued = sum(count for _, count in found)
         words = sum(map(len, sentences))
         gold = sum(
             len(arcs.including(s.heads)) - len(arcs)
@@ -205,7 +220,8 @@ class Trainer:
             f"pruner_heads_{name}": round(heads, 2),
         }
         self.announce(
-            f"pruner, {name}: {heads:.1f} heads a word, {recall:.2f} % of the gold arcs among them"
+            f"pruner, {name}: {heads:.1f} heads a word, {recall:.2f} % of the gold arcs among "
+            f"them, {rescued} arcs kept only so that there is a tree"
         )
         return kept
 

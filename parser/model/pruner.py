@@ -30,6 +30,12 @@ class Pruner:
 
     def arcs(self, columns: Sequence[Columns], among: Sequence[Arcs] | None = None) -> list[Arcs]:
         """The kept arcs of each sentence, of all arcs or of those given.  O(n^3) a sentence."""
+        return [arcs for arcs, _ in self.select(columns, among)]
+
+    def select(
+        self, columns: Sequence[Columns], among: Sequence[Arcs] | None = None
+    ) -> list[tuple[Arcs, int]]:
+        """The kept arcs, and how many of them are kept for the sake of the best tree alone."""
         engine = default_engine(projective=self.projective)
         graphs = self.scorer.graphs(
             [self.scorer.encode_ids(*each) for each in columns],
@@ -42,8 +48,10 @@ class Pruner:
         for graph in graphs:
             marginals = engine.expectations(graph).marginals
             keep = likely(marginals, graph.arcs, self.heads, self.threshold)
-            keep[graph.fired(LINK, engine.best(graph).heads)] = True
-            kept.append(graph.arcs.select(keep))
+            tree = graph.fired(LINK, engine.best(graph).heads)
+            rescued = int((~keep[tree]).sum())
+            keep[tree] = True
+            kept.append((graph.arcs.select(keep), rescued))
         return kept
 
 

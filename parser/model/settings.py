@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parser.features import PART_SETS
-from parser.graph import FAMILIES, LINK
+from parser.graph import CHILDSEQ, FAMILIES, GRAND, LINK
 
 LEARNERS = ("mira", "perceptron", "crf")
 OPTIMIZERS = ("sgd", "adagrad")
@@ -47,17 +47,17 @@ class Settings:
     label_epochs, label_rate, label_bits : of the labeller.
     """
 
-    factors: tuple[str, ...] = (LINK,)
+    factors: tuple[str, ...] = (LINK, CHILDSEQ, GRAND)
     templates: str = "rich"
     prune: bool | None = None
     prune_heads: int = 10
-    prune_threshold: float = 0.001
+    prune_threshold: float = 0.0003
     prune_epochs: int = 3
     prune_bits: int = 18
     projective: bool | None = None
     single_root: bool | None = None
     labelled: bool = True
-    bits: int = 20
+    bits: int = 21
     cutoff: int = 2
     keep_rows: float = 0.25
     learner: str = "mira"

@@ -42,10 +42,12 @@ class System(Protocol):
 class Arcwise:
     """Ours: what `parser train` does without further flags; `Parser.parse_all` on batches."""
 
+    flags: Sequence[str] = ()
+
     def train(self, train: Path, dev: Path | None, model: Path, epochs: int | None) -> None:
         from parser.cli import main
 
-        flags = ["--dev", str(dev)] if dev else []
+        flags = [*self.flags, *(["--dev", str(dev)] if dev else [])]
         flags += ["--epochs", str(epochs)] if epochs else []
         main.main(["train", str(train), "-o", str(model), *flags], standalone_mode=False)
 
@@ -66,6 +68,30 @@ class Arcwise:
 
     def tree(self, parsed: Any) -> Tree:
         return parsed.heads, parsed.deprels
+
+
+class FirstOrder(Arcwise):
+    """Ours with scores of single arcs."""
+
+    flags = ("--config", str(Path(__file__).parents[2] / "configs" / "first-order.toml"))
+
+
+class Siblings(Arcwise):
+    """Ours with arcs and adjacent siblings."""
+
+    flags = ("--factors", "link,childseq")
+
+
+class Grandparents(Arcwise):
+    """Ours with arcs and grandparents."""
+
+    flags = ("--factors", "link,grand")
+
+
+class Grandsiblings(Arcwise):
+    """Ours with all that the exact programs can use."""
+
+    flags = ("--factors", "link,childseq,grand,grandsib")
 
 
 class UDPipe:
@@ -277,7 +303,15 @@ def doc(nlp: Any, sentence: Sentence, *, gold: bool = False) -> Any:
     )
 
 
-SYSTEMS: dict[str, type[System]] = {"arcwise": Arcwise, "spacy": Spacy, "udpipe": UDPipe}
+SYSTEMS: dict[str, type[System]] = {
+    "arcwise": Arcwise,
+    "first-order": FirstOrder,
+    "siblings": Siblings,
+    "grandparents": Grandparents,
+    "grandsiblings": Grandsiblings,
+    "spacy": Spacy,
+    "udpipe": UDPipe,
+}
 PATH = click.Path(path_type=Path)
 
 

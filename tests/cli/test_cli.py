@@ -14,7 +14,7 @@ import pytest
 
 from parser.treebank import projective, read, read_all
 
-CONFIG = "bits = 14\nlabel_bits = 10\nlabel_epochs = 2\nepochs = 2\n"
+CONFIG = 'factors = ["link"]\nbits = 14\nlabel_bits = 10\nlabel_epochs = 2\nepochs = 2\n'
 
 
 def parser(*args, stdin=None, cwd=None):

@@ -108,7 +108,7 @@ def test_best_tree_log_z_and_marginals_are_those_of_all_trees(families, single_r
 @roots
 def test_the_k_best_trees_are_the_k_best_of_all_trees(single_root):
     for graph in graphs((CHILDSEQ,), single_root, 0.8):
-        every, totals = brute_force(graph)
+        _, totals = brute_force(graph)
         for engine in engines((CHILDSEQ,)):
             if len(totals):
                 found = engine.k_best(graph, 6)

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from parser.features import Scorer, Vocabulary
+from parser.features import Vocabulary
 from parser.graph import LINK, subtract
 from parser.inference import default_engine
 from parser.learning import LEARNERS, Example
 from parser.learning.learners import gram, hildreth
 from parser.learning.weights import Weights
-from parser.model import Settings
+from parser.model import Settings, make_scorer
 from parser.treebank import projective, read_all
 from parser.trees import is_tree
+
+SECOND_ORDER = ("link", "childseq", "grand", "grandsib")
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +27,26 @@ def sentences(english):
 
 
 def learner_for(sentences, **settings):
-    chosen = Settings(bits=14, single_root=True, **{"projective": False, **settings})
-    scorer = Scorer(Vocabulary.build(sentences), chosen.bits)
-    engine = default_engine(projective=bool(chosen.projective))
+    defaults = {"projective": False, "factors": ("link",)}
+    chosen = Settings(bits=14, single_root=True, **{**defaults, **settings})
+    scorer = make_scorer(Vocabulary.build(sentences), chosen)
+    engine = default_engine(projective=bool(chosen.projective), families=chosen.factors)
     learner = LEARNERS[chosen.learner](scorer, engine, chosen)
     return learner, [Example(scorer.vocabulary.encode(s), s.heads) for s in sentences]
 
 
-@pytest.mark.parametrize("kind", [False, True], ids=["non-projective", "projective"])
-def test_the_crf_gradient_is_the_derivative_of_log_p(sentences, kind):
-    learner, examples = learner_for(sentences, learner="crf", projective=kind)
+@pytest.mark.parametrize(
+    ("kind", "factors"),
+    [
+        (False, ("link",)),
+        (True, ("link",)),
+        (True, ("link", "childseq")),
+        (True, ("link", "childseq", "grand", "grandsib")),
+    ],
+    ids=str,
+)
+def test_the_crf_gradient_is_the_derivative_of_log_p(sentences, kind, factors):
+    learner, examples = learner_for(sentences, learner="crf", projective=kind, factors=factors)
     rng = np.random.default_rng(0)
     table = learner.weights.table
     table[:] = rng.normal(scale=0.3, size=table.shape)
@@ -148,6 +160,12 @@ def test_without_weights_the_augmented_tree_has_every_head_wrong(sentences):
         {"learner": "crf", "rate": 0.05, "l2": 1e-4},
         {"learner": "mira", "projective": True},
         {"learner": "crf", "rate": 0.05, "projective": True},
+        {"learner": "mira", "projective": True, "factors": SECOND_ORDER},
+        {"learner": "mira", "projective": True, "factors": SECOND_ORDER, "k": 3},
+        {"learner": "crf", "rate": 0.02, "projective": True, "factors": SECOND_ORDER},
+        {"learner": "perceptron", "factors": SECOND_ORDER},
+        {"learner": "mira", "factors": ("link", "sib", "grand", "nocross")},
+        {"learner": "mira", "factors": SECOND_ORDER, "templates": "smith-eisner"},
     ],
     ids=str,
 )
