@@ -40,7 +40,7 @@ demo: $(VENV)/.installed ## with OFFLINE=1 nothing but the package itself is ins
 	$(BIN)/parser parse $(OUT)/$(LANGUAGE).model $(OUT)/$(LANGUAGE)-test.conllu -o $(OUT)/$(LANGUAGE)-parsed.conllu
 	$(BIN)/parser eval $(OUT)/$(LANGUAGE)-test.conllu $(OUT)/$(LANGUAGE)-parsed.conllu
 	@echo
-	$(BIN)/parser eval $(OUT)/$(LANGUAGE)-test.conllu --model $(OUT)/$(LANGUAGE).model --engine mst --engine projective
+	$(BIN)/parser eval $(OUT)/$(LANGUAGE)-test.conllu --model $(OUT)/$(LANGUAGE).model --engine grandsibling --engine hill-climbing
 	@echo
 	$(BIN)/parser show $(OUT)/$(LANGUAGE)-parsed.conllu --sentence 2
 

@@ -300,10 +300,10 @@ class Trainer:
         }
         arrays = {"best_rows": self.best.rows, "best_values": self.best.values}
         for name, array in self.learner.arrays().items():
-            if array.ndim == 2:  # most rows of a table are zero
-                rows = np.flatnonzero(array.any(1)).astype(np.uint32)
-                arrays |= {f"{name}.rows": rows, f"{name}.values": array[rows]}
-            else:
+            rows = np.flatnonzero(array.any(1)) if array.ndim == 2 else ()
+            if array.ndim == 2 and len(rows) < len(array) / 2:
+                arrays |= {f"{name}.rows": rows.astype(np.uint32), f"{name}.values": array[rows]}
+            else:  # as it is, without a copy
                 arrays[name] = array
         with replace_file(self.checkpoint) as file:
             np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
