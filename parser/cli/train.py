@@ -11,6 +11,7 @@ import click
 
 from parser.cli.options import ENCODING, FORMAT, JOBS, QUIET, ROOTS, SKIP, Skipped, progress
 from parser.features import PART_SETS
+from parser.graph import FAMILIES
 from parser.learning import Epoch, Trainer, TrainingError, checkpoint_path
 from parser.model import LEARNERS, Settings
 from parser.model.settings import OPTIMIZERS
@@ -26,7 +27,10 @@ from parser.treebank import read_all
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="TOML file of settings; flags override it.",
 )
-@click.option("--factors", help="Factor families, separated by commas.  [default: link]")
+@click.option(
+    "--factors",
+    help=f"Separated by commas, of {', '.join(FAMILIES)}.  [default: link,childseq,grand]",
+)
 @click.option("--templates", type=click.Choice(sorted(PART_SETS)), help="Of second-order parts.")
 @click.option(
     "--prune/--no-prune",
@@ -72,8 +76,8 @@ def train(
     """Train a parser on gold trees and write it to one file.
 
     A checkpoint, OUTPUT.checkpoint, is written after each epoch and removed at the end; --resume
-    takes it up and ends in the same model as an uninterrupted run.  --jobs parses the dev set on
-    several threads; the weights are learned on one.
+    takes it up and ends in the same model as an uninterrupted run.  --jobs prunes, and parses the
+    dev set, on several threads; the weights are learned on one.
 
     \b
     Example:

@@ -94,7 +94,7 @@ def run_engine(
             times.append(time.perf_counter())
             graphs = parser.score(columns, arcs)
             times.append(time.perf_counter())
-            results = [engine.best(graph) for graph in graphs]
+            results = [parser.engine.best(graph) for graph in graphs]
             times.append(time.perf_counter())
             trees = [result.heads for result in results]
             if model.labeller:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 
 from parser.graph import LINK
@@ -10,6 +9,7 @@ from parser.inference.arrays import NoTreeError
 from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
 from parser.inference.hill_climbing import HILL_CLIMBING, HillClimbing
+from parser.inference.mbr import MinimumBayesRisk
 from parser.inference.second_order import GRANDPARENT, GRANDSIBLING, SIBLING
 
 ENGINES: dict[str, Engine] = {
@@ -28,31 +28,36 @@ def default_engine(*, projective: bool, families: Iterable[str] = (LINK,)) -> En
 
 
 def find_engine(text: str) -> Engine:
-    """An engine by its name, or NAME:OPTION=VALUE,...: `hill-climbing:start=mst,restarts=5`.
+    """An engine by its name, or NAME:OPTION=VALUE,... as `hill-climbing:start=mst,restarts=5`.
 
-    ValueError says which names, or which options of an engine, there are.
+    Engines with marginals have `decode=mbr`.  ValueError says which names, or which options of an
+    engine, there are.
     """
     name, _, options = text.partition(":")
     if name not in ENGINES:
         raise ValueError(f"{name!r} is not one of {', '.join(ENGINES)}")
+    engine = ENGINES[name]
     if not options:
-        return ENGINES[name]
-    kind = type(ENGINES[name])
-    known = inspect.signature(kind).parameters if kind is HillClimbing else {}
-    values = {}
+        return engine
+    defaults: dict[str, str | int] = {"decode": "best"}
+    if engine is HILL_CLIMBING:
+        defaults = {"start": engine.start, "restarts": engine.restarts, "seed": engine.seed}
+    values = dict(defaults)
     for option in options.split(","):
         key, _, value = option.partition("=")
-        if key not in known:
-            raise ValueError(
-                f"{name} has no option {key!r}" + (f"; it has {', '.join(known)}" if known else "")
-            )
-        wanted = type(known[key].default)
+        if key not in defaults:
+            raise ValueError(f"{name} has no option {key!r}; it has {', '.join(defaults)}")
         try:
-            values[key] = wanted(value)
+            values[key] = type(defaults[key])(value)
         except ValueError:
-            raise ValueError(f"{name}: {key}={value!r} is not {wanted.__name__}") from None
-    engine = kind(**values)
-    engine.name = text
+            raise ValueError(f"{name}: {key} is a whole number, got {value!r}") from None
+    if engine is HILL_CLIMBING:
+        engine = HillClimbing(**values)
+        engine.name = text
+    elif values["decode"] == "mbr":
+        engine = MinimumBayesRisk(engine)
+    elif values["decode"] != "best":
+        raise ValueError(f"{name}: decode is best or mbr, got {values['decode']!r}")
     return engine
 
 
@@ -61,6 +66,7 @@ __all__ = [
     "HILL_CLIMBING",
     "Certificate",
     "Engine",
+    "MinimumBayesRisk",
     "NoTreeError",
     "Result",
     "default_engine",

@@ -13,7 +13,7 @@ import numpy as np
 
 from parser.features import Columns
 from parser.graph import Arcs, GraphError, ScoredGraph, all_arcs
-from parser.inference import Engine, Result, default_engine
+from parser.inference import Engine, MinimumBayesRisk, Result, default_engine
 from parser.model.model import Model
 from parser.treebank import Sentence
 
@@ -79,6 +79,8 @@ class Parser:
         self.engine = engine or default_engine(
             projective=bool(settings.projective), families=settings.factors
         )
+        if isinstance(self.engine, MinimumBayesRisk):
+            self.engine = MinimumBayesRisk(self.engine.engine, model.scale)
         # An engine for one kind of trees decides; otherwise the model's kind.
         only = set(self.engine.constraints)
         self.projective = only.pop() if len(only) == 1 else bool(settings.projective)

@@ -247,7 +247,7 @@ def second(files):
 
 
 def test_engines_of_a_second_order_model_are_compared_in_one_table(second):
-    names = ["grandsibling", "hill-climbing:start=mst,restarts=2"]
+    names = ["grandsibling", "grandsibling:decode=mbr", "hill-climbing:start=mst,restarts=2"]
     args = [word for name in names for word in ("--engine", name)]
     args = ["eval", "test.conllu", "--model", "second.model", *args]
     rows = json.loads(parser(*args, "--json", cwd=second)[1])
