@@ -15,12 +15,10 @@ Eisner (2008), section 8.2, for `smith-eisner`.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from cython_ext import parts as kernel
-from parser.features.templates import fingerprint, split
+from parser.features.templates import Atoms, fingerprint, read_atoms, split
 from parser.graph import CHILDSEQ, CODES, FAMILIES, GRAND, GRANDSIB, NOCROSS, SIB
 
 LETTERS = {
@@ -75,24 +73,6 @@ SMITH_EISNER = {
 
 SETS = {"rich": RICH, "smith-eisner": SMITH_EISNER}
 
-Atoms = tuple[tuple[str, int], ...]
-
-
-def parse(text: str, letters: str) -> tuple[tuple[Atoms, ...], int]:
-    """Atoms of each position, and the kind; ValueError names an atom that means nothing."""
-    ends: dict[str, list[tuple[str, int]]] = {letter: [] for letter in letters}
-    rest = []
-    for atom in text.split():
-        match = re.fullmatch(rf"([{letters}])([a-z])([+-]\d)?", atom)
-        if match:
-            ends[match[1]].append((match[2], int(match[3] or 0)))
-        else:
-            rest.append(atom)
-    kind = KINDS.get(" ".join(rest))
-    if kind is None:
-        raise ValueError(f"template {text!r}: {' '.join(rest)!r} is not an atom")
-    return tuple(tuple(atoms) for atoms in ends.values()), kind
-
 
 def compile_parts(
     families: frozenset[str], name: str, absent: frozenset[str], fields: list[str], bits: int
@@ -103,13 +83,10 @@ def compile_parts(
     for family in sorted(families & set(CODES), key=list(FAMILIES).index):
         letters, rows = LETTERS[family], []
         for text in dict.fromkeys(split(SETS[name][family])):
-            ends, kind = parse(text, letters)
-            if any(field in absent for atoms in ends for field, _ in atoms):
+            ends, kind = read_atoms(text, letters, KINDS)
+            if any(field in absent for atoms in ends.values() for field, _ in atoms):
                 continue
-            numbers = [
-                expressions.setdefault((letter, atoms), len(expressions))
-                for letter, atoms in zip(letters, ends, strict=True)
-            ]
+            numbers = [expressions.setdefault(end, len(expressions)) for end in ends.items()]
             rows.append((*numbers, kind))
         tables[CODES[family]] = np.array(sorted(rows, key=lambda row: row[-1]), np.int32)
     width = max((len(atoms) for _, atoms in expressions), default=1)

@@ -102,29 +102,41 @@ def fingerprint(text: str) -> int:
     return value
 
 
+Atoms = tuple[tuple[str, int], ...]
+
+
+def read_atoms(text: str, letters: str, kinds: dict[str, int]) -> tuple[dict[str, Atoms], int]:
+    """The atoms (field, offset) of each position, and the kind that the other atoms make.
+
+    ValueError names atoms that mean nothing.
+    """
+    ends: dict[str, list[tuple[str, int]]] = {letter: [] for letter in letters}
+    rest = []
+    for atom in text.split():
+        match = re.fullmatch(rf"([{letters}])([a-z])([+-]\d)?", atom)
+        if match and match[2] != "m":
+            ends[match[1]].append((match[2], int(match[3] or 0)))
+        else:
+            rest.append(atom)
+    kind = kinds.get(" ".join(rest))
+    if kind is None:
+        raise ValueError(f"template {text!r}: {' '.join(rest)!r} is not an atom")
+    return {letter: tuple(atoms) for letter, atoms in ends.items()}, kind
+
+
 @dataclass(frozen=True)
 class Template:
     """Atoms of the two ends, as (field, offset), and the kind."""
 
-    head: tuple[tuple[str, int], ...]
-    modifier: tuple[tuple[str, int], ...]
+    head: Atoms
+    modifier: Atoms
     kind: int
 
     @classmethod
     def parse(cls, text: str) -> Template:
         """Read one template; ValueError names an atom that means nothing."""
-        ends: dict[str, list[tuple[str, int]]] = {"H": [], "M": []}
-        rest = []
-        for atom in text.split():
-            match = re.fullmatch(r"([HM])([a-z])([+-]\d)?", atom)
-            if match and match[2] != "m":
-                ends[match[1]].append((match[2], int(match[3] or 0)))
-            else:
-                rest.append(atom)
-        kind = KINDS.get(" ".join(rest))
-        if kind is None:
-            raise ValueError(f"template {text!r}: {' '.join(rest)!r} is not an atom")
-        return cls(tuple(ends["H"]), tuple(ends["M"]), kind)
+        ends, kind = read_atoms(text, "HM", KINDS)
+        return cls(ends["H"], ends["M"], kind)
 
     def fields(self) -> set[str]:
         """Fields that the template reads."""
