@@ -28,7 +28,11 @@ def info(model_path: Path, as_json: bool) -> None:
     for name, value in header["settings"].items():
         click.echo(f"  {name:16s} {', '.join(value) if isinstance(value, list) else value}")
     data = header["record"].get("data", {})
-    click.echo("trained on " + ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in data.items()))
+    counts = {k: v for k, v in data.items() if isinstance(v, int)}
+    click.echo("trained on " + ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in counts.items()))
+    shares = {k: v for k, v in data.items() if k not in counts}
+    if shares:
+        click.echo(", ".join(f"{k.replace('_', ' ')} {v}" for k, v in shares.items()))
     click.echo(f"{len(header['labels'])} labels: {' '.join(header['labels'])}")
     click.echo(table(header["record"].get("epochs", [])))
 
