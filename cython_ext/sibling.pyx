@@ -6,288 +6,407 @@ outwards, and s_j is the score of the arc h -> x_j.
     C[h, e]  complete: h has all its children on the side of e, and everything up to e descends
              from it;  C[h, h] = seq[START, END] on either side
     I[h, j]  incomplete: x_j was just added as a child, and lacks its outer half;  I[h, 0] = one
-    T[j, i]  x_i and x_j are adjacent children of h, with all between them
+    J[h, j]  the same as the outermost child
+    S[x, y]  gap: x and y are adjacent children of a head outside, with all between them
 
-    T[j, 0] = s_j + seq[START, x_j] + C[x_j, word next to h]
-    T[j, i] = s_j + seq[x_i, x_j] + (+)_r C[x_i, r] (x) C[x_j, r']   r, r' adjacent, between them
-    I[h, j] = (+)_{i<j} I[h, i] (x) T[j, i]
-    C[h, e] = (+)_j I[h, j] (x) seq[x_j, END] (x) C[x_j, e]          x_j no further out than e
+    S[x, y] = (+)_r C[x, r] (x) C[y, r']                             r, r' adjacent, between them
+    I[h, j] = s_j (x) (+)_{i<j} I[h, i] (x) gap_i (x) seq[x_i, x_j]
+              gap_0 = C[x_j, word next to h],  gap_i = S[x_i, x_j]
+    J[h, j] = I[h, j] (x) seq[x_j, END]
+    C[h, e] = (+)_j J[h, j] (x) C[x_j, e]                            x_j no further out than e
 
-Goal: C[0, n].  With a single root, i is 0 only for the children of the root.
+Goal: C[0, n].  With a single root, i is 0 only for the children of the root.  A gap does not depend
+on the head outside, and is computed when the first one asks for it.
 
-A row of C holds C[h, e] at e to the left and at e + 1 to the right, so the two halves that meet
-between two words are at one index and all sums run along rows.  The outside pass hands expected
-counts down, as in grandsib.pyx.
+All sums run along rows.  A row of C holds C[h, e] at e to the left and at e + 1 to the right, so
+the two halves that meet between two words are at one index.  The other tables have a row for each
+end e, with those on its left at 0, 1, ..., e and those on its right at e + 1 (word n), ..., n + 1
+(e itself): outward order for any head on that side.  Where all arcs are candidates a sum runs along
+such a row as it stands, else along a copy of the children's places.
+
+The outside pass hands expected counts down, as in grandsib.pyx.
 """
 from libc.math cimport INFINITY
-from libc.stdint cimport int64_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
 from cython_ext.grandsib cimport check, log_rows, max_rows, share_rows
-from cython_ext.layout cimport Layout, Places, find_arc, outward, triangle
+from cython_ext.layout cimport Layout, Places, triangle
 from cython_ext.semiring cimport LOG, MAX
+
+
+cdef struct Side:                # the children of a head on one side
+    int head
+    int right                    # 1, or 0 on the left
+    int step                     # 1, or -1 on the left
+    int total                    # children
+    int count                    # of them, those no further out than the end that was reached
+    const int32_t* arcs          # the j-th is arcs[step * (j - 1)]
+    int* words                   # x_0 = head, x_1, x_2, ...
+    Py_ssize_t items             # where I[h, 0] is
+    int64_t parts                # seq[START, x_1]
+    int64_t ends                 # seq[START, END]
+
+
+cdef struct Items:
+    double* C                    # (n+1, n+2)
+    double* to                   # (n+1, n+2) the same values by end: to[e, h] = C[h, e]
+    double* S                    # (n+1, n+2) by either of the two words; INFINITY: not asked for
+    double* I                    # (arcs + 2 (n+1),) of each side 0, 1, ...
+    double* J
+    double* row                  # SCRATCH (n+1,)
 
 
 cdef struct Chart:
     Places* p
     int n
-    Py_ssize_t width             # of a row of C
+    Py_ssize_t width             # of a row of C, to and S
     int semiring                 # MAX or LOG
     bint single_root
+    bint full                    # all arcs are candidates
     const double* link
     const double* childseq       # NULL: all zero
-    double* C                    # (n+1, n+2)
-    double* T                    # as the CHILDSEQ parts
-    double* I                    # (arcs + 2 (n+1),) of each side 0, 1, ...
-    double* J                    # the same, with the END part
-    double* column               # SCRATCH (n+1,)
-    int* within                  # (2 (n+1),) children of a side up to the end that was reached
-    double* C_count              # expected counts
-    double* T_count
-    double* I_count
-    double* J_count
-    double* column_count
+    Items items
+    Side* sides                  # (2 (n+1),) left and right of 0, 1, ...
+    int* stack                   # SCRATCH (6 (n+1),)
 
 
-cdef inline int children(Places* p, int h, int side) noexcept nogil:
-    return p.first[h + 1] - p.first[h] - p.n_left[h] if side else p.n_left[h]
+cdef inline Py_ssize_t span(Chart* c, int h, int e, int right) noexcept nogil:
+    """Where C[h, e] is."""
+    return h * c.width + e + right
 
 
-cdef inline int child(Places* p, int h, int side, int j) noexcept nogil:
+cdef inline Py_ssize_t place(Chart* c, int e, int h, int right) noexcept nogil:
+    """Where h, or a word on the way to it, is in the row of an end e; `right`: e is right of h."""
+    return e * c.width + (h if right else c.n + 1 + e - h)
+
+
+cdef inline Py_ssize_t start(Chart* c, Side* side, int e) noexcept nogil:
+    """Where the inner half of e as a child is in C: gap_0."""
+    return span(c, e, side.head + side.step, 1 - side.right)
+
+
+cdef inline int arc(Side* side, int j) noexcept nogil:
     """The arc to the j-th child outwards, j >= 1."""
-    return p.children[p.first[h] + p.n_left[h] + (j - 1 if side else -j)]
+    return side.arcs[side.step * (j - 1)]
 
 
-cdef inline Py_ssize_t item(Places* p, int h, int side) noexcept nogil:
-    """Where I[h, 0] of a side is."""
-    return p.first[h] + 2 * h + (p.n_left[h] + 1 if side else 0)
+cdef inline const double* seq(Chart* c, Side* side, int j) noexcept nogil:
+    """seq[x_0, x_j], seq[x_1, x_j], ..., or NULL."""
+    if c.childseq == NULL:
+        return NULL
+    return c.childseq + side.parts + triangle(j)
 
 
-cdef inline double reduce(Chart* c, const double* x, const double* y, Py_ssize_t n) noexcept nogil:
+cdef inline double end_score(Chart* c, Side* side, int j) noexcept nogil:
+    return 0.0 if c.childseq == NULL else c.childseq[side.ends + j]
+
+
+cdef inline int ways(Chart* c, Side* side, int j) noexcept nogil:
+    """Over how many i the sum of I[h, j] runs."""
+    return 1 if side.head == 0 and c.single_root else j
+
+
+cdef inline double reduce(Chart* c, const double* x, const double* y, const double* extra,
+                          Py_ssize_t n) noexcept nogil:
     cdef double out = -INFINITY
     if n:
         if c.semiring == MAX:
-            max_rows(x, y, 0, NULL, 0, 1, n, &out, 1)
+            max_rows(x, y, 0, extra, 0, 1, n, &out, 1)
         else:
-            log_rows(x, y, 0, NULL, 0, 1, n, &out, 1)
+            log_rows(x, y, 0, extra, 0, 1, n, &out, 1)
     return out
 
 
-cdef inline double gap(Chart* c, int x, int y, const double** left, const double** right) noexcept nogil:
-    """The sum over r between two adjacent children, and the rows it runs along."""
-    cdef int low = min(x, y), high = max(x, y)
-    left[0] = c.C + low * c.width + low + 1
-    right[0] = c.C + high * c.width + low + 1
-    return reduce(c, left[0], right[0], high - low)
+cdef inline double gap(Chart* c, int low, int high) noexcept nogil:
+    """S[low, high], of spans that are narrower than low..high."""
+    cdef double* S = c.items.S
+    cdef Py_ssize_t at = place(c, high, low, 1)
+    if S[at] == INFINITY:
+        S[at] = reduce(c, c.items.C + span(c, low, low, 1), c.items.C + span(c, high, low + 1, 0),
+                       NULL, high - low)
+        S[place(c, low, high, 0)] = S[at]
+    return S[at]
 
 
-cdef inline double score(Chart* c, int b, int64_t part) noexcept nogil:
-    return c.link[b] + (c.childseq[part] if c.childseq != NULL else 0.0)
+cdef inline double* copied_gaps(Chart* c, Side* side, int e, int count) noexcept nogil:
+    """gap_0, gap_1, ... of the arc h -> e in the scratch row."""
+    cdef double* row = c.items.row
+    cdef int i
+    row[0] = c.items.C[start(c, side, e)]
+    if side.right:
+        for i in range(1, count):
+            row[i] = gap(c, side.words[i], e)
+    else:
+        for i in range(1, count):
+            row[i] = gap(c, e, side.words[i])
+    return row
 
 
-cdef inline double end_score(Chart* c, int h, int side, int j) noexcept nogil:
-    """seq[x_j, END], x_0 being START."""
-    if c.childseq == NULL:
-        return 0.0
-    return c.childseq[c.p.childseq[2 * h + side] + triangle(children(c.p, h, side) + 1) + j]
+cdef inline double* gaps(Chart* c, Side* side, int e, int count) noexcept nogil:
+    """gap_0, gap_1, ... of the arc h -> e.
+
+    In a full graph S[x_1, e], S[x_2, e], ... stand in the row of e, next to S[h, e].  That is asked
+    for only by wider spans, which the inside pass has yet to reach and the outside pass has left
+    behind, so its place is lent to gap_0.
+    """
+    cdef double* row
+    if not c.full:
+        return copied_gaps(c, side, e, count)
+    row = c.items.S + place(c, e, side.head, side.right)
+    row[0] = c.items.C[start(c, side, e)]
+    if count > 1:                # the others were asked for by the heads between
+        if side.right:
+            gap(c, side.words[1], e)
+        else:
+            gap(c, e, side.words[1])
+    return row
 
 
-cdef inline void gather(Chart* c, int h, int side, int e, int count) noexcept nogil:
-    """column[j-1] = C[x_j, e]."""
+cdef inline double* copied_halves(Chart* c, Side* side, int e, int count) noexcept nogil:
+    """C[x_1, e], C[x_2, e], ... in the scratch row."""
+    cdef double* row = c.items.row
+    cdef const double* to = c.items.to + place(c, e, 0, side.right)
     cdef int j
     for j in range(count):
-        c.column[j] = c.C[c.p.modifiers[child(c.p, h, side, j + 1)] * c.width + e + side]
+        row[j] = to[side.step * side.words[j + 1]]
+    return row
+
+
+cdef inline double* halves(Chart* c, Side* side, int e, int count) noexcept nogil:
+    """C[x_1, e], C[x_2, e], ..."""
+    if c.full:
+        return c.items.to + place(c, e, side.head, side.right) + 1
+    return copied_halves(c, side, e, count)
+
+
+cdef inline void set_span(Chart* c, Side* side, int e, double value) noexcept nogil:
+    c.items.C[span(c, side.head, e, side.right)] = value
+    c.items.to[place(c, e, side.head, side.right)] = value
+
+
+cdef void begin(Chart* c) noexcept nogil:
+    """The sides of all heads, and the items of no width."""
+    cdef Places* p = c.p
+    cdef int h, right, j
+    cdef int* words = <int*>(c.sides + 2 * (c.n + 1))
+    cdef Py_ssize_t items = 0
+    cdef Side* side
+    for h in range(c.n + 1):
+        for right in range(2):
+            side = c.sides + 2 * h + right
+            side.head, side.right, side.step = h, right, 1 if right else -1
+            side.total = p.first[h + 1] - p.first[h] - p.n_left[h] if right else p.n_left[h]
+            side.count = 0
+            side.arcs = p.children + p.first[h] + p.n_left[h] - (1 - right)
+            side.words, side.items = words + items, items
+            side.parts = p.childseq[2 * h + right]
+            side.ends = side.parts + triangle(side.total + 1)
+            side.words[0] = h
+            for j in range(1, side.total + 1):
+                side.words[j] = p.modifiers[arc(side, j)]
+            c.items.I[items] = 0.0
+            items += side.total + 1
+            if h or right:
+                set_span(c, side, h, end_score(c, side, 0))
+    c.stack = words + items
+    for items in range((c.n + 1) * c.width):
+        c.items.S[items] = INFINITY
 
 
 cdef double inside(Chart* c) noexcept nogil:
-    cdef Places* p = c.p
-    cdef int n = c.n, h, e, d, low, side, b, j, i
-    cdef int64_t row
-    cdef Py_ssize_t at
-    cdef const double* left
-    cdef const double* right
-    for at in range((n + 1) * c.width):
-        c.C[at] = -INFINITY
-    for h in range(n + 1):
-        for side in range(0 if h else 1, 2):
-            c.C[h * c.width + h + side] = end_score(c, h, side, 0)
-            c.I[item(p, h, side)] = 0.0
-            c.within[2 * h + side] = 0
+    cdef int n = c.n, low, d, right, e, j, count
+    cdef Side* side
+    cdef double* I
+    cdef double* J
+    cdef double* row
+    begin(c)
     for d in range(1, n + 1):
         for low in range(n + 1 - d):
-            for side in range(2):
-                h, e = (low, low + d) if side else (low + d, low)
-                if e == 0:
-                    continue
-                at = item(p, h, side)
-                b = find_arc(p, h, e)
-                if b >= 0:
-                    j = outward(p, b)
-                    row = p.childseq[2 * h + side] + triangle(j)
-                    c.T[row] = score(c, b, row) + c.C[e * c.width + h + side]
-                    for i in range(1, j):
-                        if h == 0 and c.single_root:
-                            c.T[row + i] = -INFINITY
-                        else:
-                            c.T[row + i] = score(c, b, row + i) + gap(
-                                c, p.modifiers[child(p, h, side, i)], e, &left, &right)
-                    c.I[at + j] = reduce(c, c.I + at, c.T + row, j)
-                    c.J[at + j] = c.I[at + j] + end_score(c, h, side, j)
-                    c.within[2 * h + side] = j
-                j = c.within[2 * h + side]
-                if j:
-                    gather(c, h, side, e, j)
-                    c.C[h * c.width + e + side] = reduce(c, c.J + at + 1, c.column, j)
-    return c.C[n + 1]
+            for right in range(0 if low else 1, 2):
+                side, e = c.sides + 2 * (low if right else low + d) + right, low + d * right
+                I, J = c.items.I + side.items, c.items.J + side.items
+                if side.count < side.total and side.words[side.count + 1] == e:
+                    side.count += 1
+                    j = side.count
+                    count = ways(c, side, j)
+                    row = gaps(c, side, e, count)
+                    I[j] = c.link[arc(side, j)] + reduce(c, I, row, seq(c, side, j), count)
+                    J[j] = I[j] + end_score(c, side, j)
+                    if c.full:
+                        row[0] = INFINITY        # given back: S[h, e] is not known yet
+                row = halves(c, side, e, side.count)
+                set_span(c, side, e, reduce(c, J + 1, row, NULL, side.count))
+    return c.items.C[span(c, 0, n, 1)]
 
 
-cdef inline int argmax(const double* x, const double* y, int n, double value) noexcept nogil:
+cdef inline int argmax(Chart* c, const double* x, const double* y, const double* extra,
+                       int n) noexcept nogil:
+    """Lowest index of the largest sum; it adds in the order in which `reduce` does."""
+    cdef double value = reduce(c, x, y, extra, n)
     cdef int i = 0
-    while i + 1 < n and x[i] + y[i] != value:
+    while i + 1 < n and x[i] + y[i] + (extra[i] if extra != NULL else 0.0) != value:
         i += 1
     return i
 
 
-cdef void walk(Chart* c, int* heads, int* stack) noexcept nogil:
-    """Read the best tree off the chart, top down; the lowest of equal ways is taken."""
-    cdef Places* p = c.p
-    cdef int depth = 1, h, e, m, x, side, j, i, r
-    cdef Py_ssize_t at
-    cdef const double* left
-    cdef const double* right
-    cdef double value
+cdef void walk(Chart* c, int* heads) noexcept nogil:
+    """Read the best tree off the chart, top down.
+
+    Of equal ways it takes the innermost last child, the innermost sibling, and the split that
+    leaves fewest words to the lower of two heads.
+    """
+    cdef Side* side
+    cdef int* top = c.stack                      # triples head, end, right
+    cdef int e, m, x, low, high, j, i, r
     heads[0] = -1
-    stack[0], stack[1], stack[2] = 0, c.n, 1
-    while depth:
-        depth -= 1
-        h, e, side = stack[3 * depth], stack[3 * depth + 1], stack[3 * depth + 2]
-        if h == e:
+    top[0], top[1], top[2] = 0, c.n, 1
+    top += 3
+    while top > c.stack:
+        top -= 3
+        side, e = c.sides + 2 * top[0] + top[2], top[1]
+        if e == side.head:
             continue
-        at = item(p, h, side)
-        j = children(p, h, side)
-        while not (p.modifiers[child(p, h, side, j)] <= e if side
-                   else p.modifiers[child(p, h, side, j)] >= e):
+        j = side.total
+        while side.step * side.words[j] > side.step * e:
             j -= 1
-        gather(c, h, side, e, j)
-        j = 1 + argmax(c.J + at + 1, c.column, j, c.C[h * c.width + e + side])
-        m = p.modifiers[child(p, h, side, j)]
-        stack[3 * depth], stack[3 * depth + 1], stack[3 * depth + 2] = m, e, side
-        depth += 1
+        j = 1 + argmax(c, c.items.J + side.items + 1, copied_halves(c, side, e, j), NULL, j)
+        m = side.words[j]
+        top[0], top[1], top[2] = m, e, side.right
+        top += 3
         while j:
-            heads[m] = h
-            i = argmax(c.I + at, c.T + p.childseq[2 * h + side] + triangle(j), j, c.I[at + j])
+            heads[m] = side.head
+            i = ways(c, side, j)
+            i = argmax(c, c.items.I + side.items, copied_gaps(c, side, m, i), seq(c, side, j), i)
+            x = side.words[i]
             if i == 0:
-                stack[3 * depth], stack[3 * depth + 1] = m, h + 1 if side else h - 1
-                stack[3 * depth + 2] = 1 - side
-                depth += 1
+                top[0], top[1], top[2] = m, x + side.step, 1 - side.right
+                top += 3
             else:
-                x = p.modifiers[child(p, h, side, i)]
-                value = gap(c, x, m, &left, &right)
-                r = min(x, m) + argmax(left, right, max(x, m) - min(x, m), value)
-                stack[3 * depth], stack[3 * depth + 1], stack[3 * depth + 2] = min(x, m), r, 1
-                stack[3 * depth + 3], stack[3 * depth + 4] = max(x, m), r + 1
-                stack[3 * depth + 5] = 0
-                depth += 2
-                m = x
-            j = i
+                low, high = min(x, m), max(x, m)
+                r = low + argmax(c, c.items.C + span(c, low, low, 1),
+                                 c.items.C + span(c, high, low + 1, 0), NULL, high - low)
+                top[0], top[1], top[2] = low, r, 1
+                top[3], top[4], top[5] = high, r + 1, 0
+                top += 6
+            m, j = x, i
 
 
-cdef void outside(Chart* c, double* mu_link, double* mu_childseq) noexcept nogil:
+cdef void share_gap(Chart* c, Items* counts, int low, int high) noexcept nogil:
+    cdef Py_ssize_t at = place(c, high, low, 1), mirrored = place(c, low, high, 0)
+    cdef Py_ssize_t left = span(c, low, low, 1), right = span(c, high, low + 1, 0)
+    cdef double given = counts.S[at] + counts.S[mirrored]
+    counts.S[at] = counts.S[mirrored] = 0.0      # from here on gap_0 may stand there
+    share_rows(&given, c.items.S + at, 0, c.items.C + left, c.items.C + right, 0, NULL, 0, 1,
+               high - low, counts.C + left, counts.C + right, NULL)
+
+
+cdef void share_span(Chart* c, Items* counts, Side* side, int e) noexcept nogil:
+    cdef Py_ssize_t at = place(c, e, side.head, side.right), first = side.items + 1
+    cdef Py_ssize_t base = place(c, e, 0, side.right)
+    cdef double given = counts.C[span(c, side.head, e, side.right)] + counts.to[at]
+    cdef double* to_row = counts.to + at + 1
+    cdef int j
+    if not given > 0.0:
+        return
+    if not c.full:
+        to_row = counts.row
+        memset(to_row, 0, side.count * sizeof(double))
+    share_rows(&given, c.items.to + at, 0, c.items.J + first, halves(c, side, e, side.count), 0,
+               NULL, 0, 1, side.count, counts.J + first, to_row, NULL)
+    if not c.full:
+        for j in range(side.count):
+            counts.to[base + side.step * side.words[j + 1]] += to_row[j]
+
+
+cdef void share_arc(Chart* c, Items* counts, Side* side, int e, double given,
+                    double* mu_childseq) noexcept nogil:
+    cdef int j = side.count, i, count = ways(c, side, j)
+    cdef double total = c.items.I[side.items + j] - c.link[arc(side, j)]
+    cdef Py_ssize_t base = place(c, e, 0, side.right)
+    cdef double* row = gaps(c, side, e, count)
+    cdef double* to_row = counts.S + place(c, e, side.head, side.right)
+    if mu_childseq != NULL:
+        mu_childseq += side.parts + triangle(j)
+    if not c.full:
+        to_row = counts.row
+        memset(to_row, 0, count * sizeof(double))
+    share_rows(&given, &total, 0, c.items.I + side.items, row, 0, seq(c, side, j), 0, 1, count,
+               counts.I + side.items, to_row, mu_childseq)
+    counts.C[start(c, side, e)] += to_row[0]
+    if not c.full:
+        for i in range(1, count):
+            counts.S[base + side.step * side.words[i]] += to_row[i]
+
+
+cdef void outside(Chart* c, Items* counts, double* mu_link, double* mu_childseq) noexcept nogil:
     """Expected counts of all items, from the goal downwards."""
-    cdef Places* p = c.p
-    cdef int n = c.n, h, e, d, low, side, b, j, i, x, count
-    cdef int64_t row, ends
-    cdef Py_ssize_t at, to
-    cdef double total
-    cdef const double* left
-    cdef const double* right
-    c.C_count[n + 1] = 1.0
+    cdef int n = c.n, h, e, d, low, right, j
+    cdef Side* side
+    cdef double given
+    counts.C[span(c, 0, n, 1)] = 1.0
     for d in range(n, 0, -1):
         for low in range(n + 1 - d):
-            for side in range(2):
-                h, e = (low, low + d) if side else (low + d, low)
-                if e == 0:
-                    continue
-                at = item(p, h, side)
-                count = c.within[2 * h + side]
-                to = h * c.width + e + side
-                if count and c.C_count[to] > 0.0:
-                    gather(c, h, side, e, count)
-                    for j in range(count):
-                        c.column_count[j] = 0.0
-                    share_rows(c.C_count + to, c.C + to, 0, c.J + at + 1, c.column, 0, NULL, 0, 1,
-                               count, c.J_count + at + 1, c.column_count, NULL)
-                    for j in range(count):
-                        x = p.modifiers[child(p, h, side, j + 1)]
-                        c.C_count[x * c.width + e + side] += c.column_count[j]
-                b = find_arc(p, h, e)
-                if b < 0:
-                    continue
-                j = outward(p, b)
-                c.within[2 * h + side] = j - 1
-                c.I_count[at + j] += c.J_count[at + j]
-                mu_link[b] = c.I_count[at + j]
-                if mu_link[b] == 0.0:
-                    continue
-                row = p.childseq[2 * h + side] + triangle(j)
-                share_rows(c.I_count + at + j, c.I + at + j, 0, c.I + at, c.T + row, 0, NULL, 0, 1, j,
-                           c.I_count + at, c.T_count + row, NULL)
-                c.C_count[e * c.width + h + side] += c.T_count[row]
-                for i in range(1, j):
-                    if c.T_count[row + i] > 0.0:
-                        x = p.modifiers[child(p, h, side, i)]
-                        total = gap(c, x, e, &left, &right)
-                        share_rows(c.T_count + row + i, &total, 0, left, right, 0, NULL, 0, 1,
-                                   max(x, e) - min(x, e), c.C_count + (left - c.C),
-                                   c.C_count + (right - c.C), NULL)
+            if low:
+                share_gap(c, counts, low, low + d)
+            for right in range(0 if low else 1, 2):
+                side, e = c.sides + 2 * (low if right else low + d) + right, low + d * right
+                j = side.count
+                share_span(c, counts, side, e)
+                if j and side.words[j] == e:
+                    given = counts.I[side.items + j] + counts.J[side.items + j]
+                    mu_link[arc(side, j)] = given
+                    if given > 0.0:
+                        share_arc(c, counts, side, e, given, mu_childseq)
+                    side.count -= 1
     if mu_childseq == NULL:
         return
     for h in range(n + 1):
-        for side in range(0 if h else 1, 2):
-            count = children(p, h, side)
-            row = p.childseq[2 * h + side]
-            ends = row + triangle(count + 1)
-            for i in range(ends - row):
-                mu_childseq[row + i] = c.T_count[row + i]
-            mu_childseq[ends] = c.C_count[h * c.width + h + side]
-            for j in range(1, count + 1):
-                mu_childseq[ends + j] = c.J_count[item(p, h, side) + j]
+        for right in range(0 if h else 1, 2):
+            side = c.sides + 2 * h + right
+            mu_childseq[side.ends] = (counts.C[span(c, h, h, right)]
+                                      + counts.to[place(c, h, h, right)])
+            for j in range(1, side.total + 1):
+                mu_childseq[side.ends + j] = counts.J[side.items + j]
+
+
+cdef double* lay_out(Items* items, double* at, Py_ssize_t n, Py_ssize_t arcs) noexcept nogil:
+    """Tables from `at` on; returns where they end."""
+    cdef Py_ssize_t spans = (n + 1) * (n + 2), each = arcs + 2 * (n + 1)
+    items.C, items.to, items.S = at, at + spans, at + 2 * spans
+    items.I = at + 3 * spans
+    items.J = items.I + each
+    items.row = items.J + each
+    return items.row + n + 1
 
 
 cdef void* prepare(Chart* c, Layout layout, const double[::1] link, const double[::1] childseq,
-                   bint single_root, int semiring) except NULL:
-    """Allocate everything, zeroed, in one piece to be freed."""
+                   bint single_root, Items* counts) except NULL:
+    """Allocate everything in one piece to be freed, with zero counts unless NULL."""
     cdef Places* p = &layout.places
-    cdef size_t n = p.n, tables = 1 if semiring == MAX else 2
-    cdef size_t spans = (n + 1) * (n + 2), parts = p.childseq[2 * n + 2]
-    cdef size_t items = p.arcs + 2 * (n + 1), i
+    cdef size_t n = p.n
+    cdef size_t size = (3 * (n + 1) * (n + 2) + 2 * (p.arcs + 2 * (n + 1)) + n + 1) * sizeof(double)
+    cdef double* memory
     cdef double* at
-    cdef void* memory
     check("candidate arcs", link, p.arcs)
-    check("parts childseq", childseq, parts)
-    memory = calloc(1, tables * (spans + parts + 2 * items + n + 1) * sizeof(double)
-                    + 12 * (n + 1) * sizeof(int))
+    check("parts childseq", childseq, p.childseq[2 * n + 2])
+    memory = <double*>malloc((1 if counts == NULL else 2) * size 
+                            + 2 * (n + 1) * sizeof(Side) + (p.arcs + 8 * (n + 1)) * sizeof(int))
     if memory == NULL:
         raise MemoryError
     c.p, c.n, c.width = p, p.n, p.n + 2
-    c.semiring, c.single_root = semiring, single_root
+    c.semiring, c.single_root = MAX if counts == NULL else LOG, single_root
+    c.full = p.arcs == p.n * p.n
     c.link = &link[0]
     c.childseq = NULL
     if childseq is not None:
         c.childseq = &childseq[0]
-    at = <double*>memory
-    c.C, c.T = at, at + spans
-    c.I = c.T + parts
-    c.J = c.I + items
-    c.column = c.J + items
-    at = c.column + n + 1
-    if semiring != MAX:
-        c.C_count, c.T_count = at, at + spans
-        c.I_count = c.T_count + parts
-        c.J_count = c.I_count + items
-        c.column_count = c.J_count + items
-        at = c.column_count + n + 1
-    c.within = <int*>at
+    at = lay_out(&c.items, memory, n, p.arcs)
+    if counts != NULL:
+        memset(at, 0, size)
+        at = lay_out(counts, at, n, p.arcs)
+    c.sides = <Side*>at
     return memory
 
 
@@ -299,27 +418,34 @@ def best_tree(Layout layout, const double[::1] link, const double[::1] childseq,
     """
     cdef Chart c
     cdef double value
-    cdef void* memory = prepare(&c, layout, link, childseq, single_root, MAX)
+    cdef void* memory = prepare(&c, layout, link, childseq, single_root, NULL)
     with nogil:
         value = inside(&c)
         if value > -INFINITY:
-            walk(&c, &heads[0], c.within + 2 * (c.n + 1))
+            walk(&c, &heads[0])
         free(memory)
     return value
 
 
 def expectations(Layout layout, const double[::1] link, const double[::1] childseq,
                  bint single_root, double[::1] mu_link, double[::1] mu_childseq):
-    """log Z, or -inf if there is no tree; marginals into arrays of zeros, mu_childseq may be None."""
+    """log Z, or -inf if there is no tree; marginals into arrays of zeros.
+
+    mu_childseq is as long as childseq, None where that is None.
+    """
     cdef Chart c
+    cdef Items counts
     cdef double value
     cdef double* parts = NULL
-    cdef void* memory = prepare(&c, layout, link, childseq, single_root, LOG)
+    cdef void* memory
+    if (childseq is None) != (mu_childseq is None):
+        raise ValueError("childseq and mu_childseq go together")
+    memory = prepare(&c, layout, link, childseq, single_root, &counts)
     if mu_childseq is not None:
         parts = &mu_childseq[0]
     with nogil:
         value = inside(&c)
         if value > -INFINITY:
-            outside(&c, &mu_link[0], parts)
+            outside(&c, &counts, &mu_link[0], parts)
         free(memory)
     return value
