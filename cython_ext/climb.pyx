@@ -24,7 +24,7 @@ from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from cython_ext.layout cimport Layout, Places, cross, find_arc, outward, triangle
+from cython_ext.layout cimport Layout, Places, cross, find_arc, outward, side_count, triangle
 
 cdef double LEAST_GAIN = 1e-10
 
@@ -51,10 +51,6 @@ cdef struct Move:
     double gain
 
 
-cdef inline int place_of_end(Places* p, int h, int side) noexcept nogil:
-    return (p.first[h + 1] - p.first[h] - p.n_left[h] if side else p.n_left[h]) + 1
-
-
 cdef double chains(Climb* c, int h, const double* parts) noexcept nogil:
     """Sum over adjacent children of h; ``parts`` are in the order of its CHILDSEQ parts."""
     cdef Places* p = c.p
@@ -68,7 +64,7 @@ cdef double chains(Climb* c, int h, const double* parts) noexcept nogil:
             outer = outward(p, c.arc[x])
             value += rows[triangle(outer) + inner]
             inner, x = outer, c.next[x]
-        value += rows[triangle(place_of_end(p, h, side)) + inner]
+        value += rows[triangle(side_count(p, h, side) + 1) + inner]
     return value
 
 
@@ -127,7 +123,7 @@ cdef double attach(Climb* c, int a) noexcept nogil:
     if c.sib != NULL or c.nocross != NULL:
         value += pairs(c, a)
     if c.childseq != NULL or (c.grandsib != NULL and h):
-        at, inner, outer = outward(p, a), 0, place_of_end(p, h, side)
+        at, inner, outer = outward(p, a), 0, side_count(p, h, side) + 1
         x = c.nearest[2 * h + side]
         while x:
             place = outward(p, c.arc[x])

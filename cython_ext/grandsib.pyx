@@ -38,7 +38,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from cython_ext.layout cimport Layout, Places, triangle
+from cython_ext.layout cimport Layout, Places, side_count, triangle
 from cython_ext.semiring cimport LOG, MAX
 
 
@@ -137,7 +137,7 @@ cdef void begin(Chart* chart) noexcept nogil:
                 side.mid += 1
             side.gate = side.mid
             side.count = 0
-            side.total = p.first[h + 1] - p.first[h] - p.n_left[h] if right else p.n_left[h]
+            side.total = side_count(p, <int>h, <int>right)
             side.arcs = p.children + p.first[h] + p.n_left[h] - (0 if right else 1)
             side.step = 1 if right else -1
             side.parts = p.childseq[2 * h + right]

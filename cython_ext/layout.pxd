@@ -60,6 +60,16 @@ cdef inline bint cross(int g, int i, int h, int m) noexcept nogil:
     return h_in != m_in
 
 
+cdef inline int side_count(Places *p, int h, int side) noexcept nogil:
+    """Candidate children of h on a side: 0 left, 1 right."""
+    return p.first[h + 1] - p.first[h] - p.n_left[h] if side else p.n_left[h]
+
+
+cdef inline int sided_child(Places *p, int h, int side, int j) noexcept nogil:
+    """The j-th candidate child on a side, counted outwards from 1."""
+    return p.modifiers[p.children[p.first[h] + p.n_left[h] + (j - 1 if side else -j)]]
+
+
 cdef class Layout:
     cdef Places places
     cdef const int32_t[::1] heads, modifiers, offsets

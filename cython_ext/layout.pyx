@@ -214,12 +214,3 @@ cdef class Layout:
                         out[k] = block + p.childseq[2 * h + side] + triangle(at) + last
                         k += 1
         return array[:k]
-
-
-cdef inline int side_count(Places *p, int h, int side) noexcept nogil:
-    return p.first[h + 1] - p.first[h] - p.n_left[h] if side else p.n_left[h]
-
-
-cdef inline int sided_child(Places *p, int h, int side, int j) noexcept nogil:
-    """The j-th candidate child on a side, counted outwards from 1."""
-    return p.modifiers[p.children[p.first[h] + p.n_left[h] + (j - 1 if side else -j)]]

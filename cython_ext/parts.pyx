@@ -28,7 +28,8 @@ from cython_ext.features cimport (
 )
 from cython_ext.hashing cimport GOLDEN, PREFETCH, mix
 from cython_ext.layout cimport (
-    CHILDSEQ_, GRAND_, GRANDSIB_, N_FAMILIES, NOCROSS_, SIB_, Layout, Places, triangle,
+    CHILDSEQ_, GRAND_, GRANDSIB_, N_FAMILIES, NOCROSS_, SIB_, Layout, Places, side_count,
+    sided_child, triangle,
 )
 
 cdef enum:
@@ -378,7 +379,7 @@ cdef void walk_nocross(Pass *run) noexcept nogil:
 cdef void walk_sequences(Pass *run, bint grand) noexcept nogil:
     """CHILDSEQ, or GRANDSIB: the sequences of each head, under each of its heads."""
     cdef Places *p = run.places
-    cdef int size = run.table.templates, a, g = -1, h, side, j, i, count, step, outer, inner, gap
+    cdef int size = run.table.templates, a, g = -1, h, side, j, i, count, outer, inner, gap
     cdef int base = 1 if grand else 0, reach
     cdef int64_t part
     cdef uint64_t order
@@ -392,19 +393,18 @@ cdef void walk_sequences(Pass *run, bint grand) noexcept nogil:
             h = a
             above = row(run, 0, h)
         for side in range(0 if h else 1, 2):
-            count = p.first[h + 1] - p.first[h] - p.n_left[h] if side else p.n_left[h]
-            step = 1 if side else -1
+            count = side_count(p, h, side)
             part = p.childseq[2 * h + side]
             if grand:
                 part += p.grandsib[a] - p.childseq[2 * h]
             for j in range(1, count + 2):
-                outer = child(p, h, j * step) if j <= count else p.n + 1
+                outer = sided_child(p, h, side, j) if j <= count else p.n + 1
                 if outer == g:
                     part += j
                     continue
                 add_rows(above, row(run, base + 2, outer), run.base, size)
                 for i in range(j):
-                    inner = child(p, h, i * step) if i else -1
+                    inner = sided_child(p, h, side, i) if i else -1
                     if i == 0 or inner != g:
                         order = side
                         if grand:
@@ -415,9 +415,3 @@ cdef void walk_sequences(Pass *run, bint grand) noexcept nogil:
                         take(run, part, run.base, row(run, base + 1, inner),
                              span(h, outer) if j <= count else span(h, reach))
                     part += 1
-
-
-cdef inline int child(Places *p, int h, int place) noexcept nogil:
-    """Candidate child number place > 0 on the right, -place on the left, counted outwards."""
-    cdef int zero = p.first[h] + p.n_left[h]
-    return p.modifiers[p.children[zero + place - 1 if place > 0 else zero + place]]

@@ -32,7 +32,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from cython_ext.grandsib cimport check, log_rows, max_rows, share_rows
-from cython_ext.layout cimport Layout, Places, triangle
+from cython_ext.layout cimport Layout, Places, side_count, triangle
 from cython_ext.semiring cimport LOG, MAX
 
 
@@ -197,7 +197,7 @@ cdef void begin(Chart* c) noexcept nogil:
         for right in range(2):
             side = c.sides + 2 * h + right
             side.head, side.right, side.step = h, right, 1 if right else -1
-            side.total = p.first[h + 1] - p.first[h] - p.n_left[h] if right else p.n_left[h]
+            side.total = side_count(p, <int>h, <int>right)
             side.count = 0
             side.arcs = p.children + p.first[h] + p.n_left[h] - (1 - right)
             side.words, side.items = words + items, items

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,11 +66,15 @@ class Engine(ABC):
 
     def check(self, graph: ScoredGraph) -> None:
         """GraphError if the graph has a family or a constraint that the engine cannot use."""
-        for family in sorted(graph.families - self.families):
-            raise GraphError(f"engine {self.name} cannot use the factor family {family}")
+        self.check_families(graph.families)
         if graph.projective not in self.constraints:
             kind = "projective" if graph.projective else "non-projective"
             raise GraphError(f"engine {self.name} cannot keep to {kind} trees")
+
+    def check_families(self, families: Iterable[str]) -> None:
+        """GraphError that names a factor family which the engine cannot use."""
+        for family in sorted(set(families) - self.families):
+            raise GraphError(f"engine {self.name} cannot use the factor family {family}")
 
     @property
     def has_marginals(self) -> bool:

@@ -90,8 +90,7 @@ class Parser:
         self.pruner = model.pruner and replace(
             model.pruner, projective=self.projective, single_root=self.single_root
         )
-        for family in sorted(set(settings.factors) - self.engine.families):
-            raise GraphError(f"engine {self.engine.name} cannot use the factor family {family}")
+        self.engine.check_families(settings.factors)
         if confidence and not self.engine.has_marginals:
             raise GraphError(
                 f"engine {self.engine.name} has no marginals, so there is no confidence; "
