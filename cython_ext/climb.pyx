@@ -20,11 +20,12 @@ NOCROSS parts.
 With a single root r, moving a word m to the root is a change of two heads: r becomes a child of
 m.  Before it, m was below r, and the children of m stay, so the result is a tree again.
 """
-from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from cython_ext.layout cimport Layout, Places, cross, find_arc, outward, side_count, triangle
+from cython_ext.layout cimport (
+    Layout, Places, checked, cross, find_arc, outward, side_count, triangle,
+)
 
 cdef double LEAST_GAIN = 1e-10
 
@@ -260,23 +261,6 @@ cdef void take(Climb* c, int a) noexcept nogil:
         refresh(c, o)
         refresh(c, c.p.heads[a])
         refresh(c, m)
-
-
-cdef const double* checked(what, const double[::1] scores, int64_t count) except? NULL:
-    """The scores; NULL for None.  ValueError unless there is a finite one for each."""
-    cdef bint bad = False
-    cdef int64_t i
-    if scores is None:
-        return NULL
-    if scores.shape[0] != count:
-        raise ValueError(f"{count} {what} have {scores.shape[0]} scores")
-    if count == 0:
-        return NULL
-    for i in range(count):
-        bad |= not fabs(scores[i]) < INFINITY
-    if bad:
-        raise ValueError(f"{what} have scores that are not finite")
-    return &scores[0]
 
 
 def climb(

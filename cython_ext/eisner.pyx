@@ -50,7 +50,7 @@ cdef struct Chart:
     double* IT
     double* oC                   # outside of C, and its transpose
     double* oCT
-    double* V                    # symmetric: (outside of link) of i, j
+    double* V                    # symmetric: link of i < j, then (outside of link) of i, j
     double* tables               # for w
 
 
@@ -83,7 +83,7 @@ cdef void clear(double* table, Py_ssize_t n, int semiring) noexcept nogil:
 
 
 cdef double inside(Chart* chart) noexcept nogil:
-    """Fill C, CT and I; return the goal in the chart's semiring."""
+    """Fill C, CT and I, and V with link unless it is NULL; the goal in the chart's semiring."""
     cdef Py_ssize_t n = chart.n, s = chart.stride, first = chart.first, d, i, j
     cdef int semiring = chart.semiring
     cdef double* C = chart.C
@@ -93,6 +93,8 @@ cdef double inside(Chart* chart) noexcept nogil:
     clear(C, n, semiring)
     clear(CT, n, semiring)
     clear(I, n, semiring)
+    if chart.V != NULL:
+        clear(chart.V, n, semiring)
     for i in range(n + 1):
         C[i * s + i] = CT[i * s + i] = one(semiring)
     for d in range(1, n + 1 - first):
@@ -101,6 +103,8 @@ cdef double inside(Chart* chart) noexcept nogil:
             reduce3(C + i * s + i, C + j * s + i + 1,
                     I + i * s + i + 1, CT + j * s + i + 1,
                     I + j * s + i, CT + i * s + i, d, t, semiring)
+            if chart.V != NULL:
+                chart.V[i * s + j] = t[0]
             I[i * s + j] = times(chart.w[i * chart.w_stride + j], t[0], semiring)
             C[i * s + j] = CT[j * s + i] = plus(t[1], I[i * s + j], semiring)
             if i > 0:
@@ -118,11 +122,16 @@ cdef inline double share(double outside, double inside, double inverse, int semi
     return outside * inside * inverse if semiring == SUM else exp(outside + inside + inverse)
 
 
+cdef inline double log_product(double a, double b, double c, int semiring) noexcept nogil:
+    return log(a) + log(b) + log(c) if semiring == SUM else a + b + c
+
+
 cdef void outside(
     Chart* chart,
     double goal,
     double* mu,                  # OUT      (n+1, mu_stride) marginals
     Py_ssize_t mu_stride,
+    bint derivatives=False,      # IN       log d log Z / d w instead
 ) noexcept nogil:
     """The reverse of ``inside``: spans by decreasing width, each from all that used it."""
     cdef Py_ssize_t n = chart.n, s = chart.stride, first = chart.first, d, i, j, k, left, right
@@ -136,11 +145,10 @@ cdef void outside(
     cdef double* V = chart.V
     cdef double x[3]
     cdef double y[3]
-    cdef double o, via, inverse = 1.0 / goal if semiring == SUM else -goal
+    cdef double o, via, link, inverse = 1.0 / goal if semiring == SUM else -goal
     clear(IT, n, semiring)
     clear(oC, n, semiring)
     clear(oCT, n, semiring)
-    clear(V, n, semiring)
     for i in range(n + 1):
         mu[i * mu_stride] = mu[i * mu_stride + i] = 0.0
         for j in range(n + 1):
@@ -149,7 +157,10 @@ cdef void outside(
         oC[n] = oCT[n * s] = one(semiring)
     else:
         for i in range(1, n + 1):
-            mu[i] = share(I[i], CT[n * s + i], inverse, semiring)
+            if derivatives:
+                mu[i] = log_product(CT[s + i], CT[n * s + i], inverse, semiring)
+            else:
+                mu[i] = share(I[i], CT[n * s + i], inverse, semiring)
             # C[i, 1] and C[i, n] are the two halves of a root child's sentence.
             oC[i * s + n] = oCT[n * s + i] = I[i]
             o = times(chart.w[i], CT[n * s + i], semiring)
@@ -174,13 +185,20 @@ cdef void outside(
             o = plus(oC[i * s + j], plus(x[0], y[0], semiring), semiring)
             oC[i * s + j] = oCT[j * s + i] = o
             o = plus(o, y[2], semiring)
-            mu[i * mu_stride + j] = share(o, I[i * s + j], inverse, semiring)
+            link = V[i * s + j]
+            if derivatives:
+                mu[i * mu_stride + j] = log_product(o, link, inverse, semiring)
+            else:
+                mu[i * mu_stride + j] = share(o, I[i * s + j], inverse, semiring)
             via = times(o, chart.w[i * chart.w_stride + j], semiring)
             if i > 0:
                 o = plus(oC[j * s + i], plus(x[1], y[1], semiring), semiring)
                 oC[j * s + i] = oCT[i * s + j] = o
                 o = plus(o, x[2], semiring)
-                mu[j * mu_stride + i] = share(o, I[j * s + i], inverse, semiring)
+                if derivatives:
+                    mu[j * mu_stride + i] = log_product(o, link, inverse, semiring)
+                else:
+                    mu[j * mu_stride + i] = share(o, I[j * s + i], inverse, semiring)
                 via = plus(via, times(o, chart.w[j * chart.w_stride + i], semiring), semiring)
             V[i * s + j] = V[j * s + i] = via
 
@@ -254,6 +272,7 @@ cdef double decode(
     cdef double value = 0.0
     cdef Py_ssize_t m
     lay_out(&chart, <double*>scratch, n, single_root)
+    chart.V = NULL
     chart.semiring = MAX
     chart.w, chart.w_stride = scores, stride
     if inside(&chart) == -INFINITY:
@@ -316,6 +335,47 @@ cdef double sum_product(
     goal = sum_inside(&chart, scores, stride, method)
     if mu != NULL and goal != zero(chart.semiring):
         outside(&chart, goal, mu, mu_stride)
+    return log_goal(&chart, goal)
+
+
+cdef size_t gradient_bytes(Py_ssize_t n) noexcept nogil:
+    """Room that ``gradient`` needs."""
+    return full_bytes(n)
+
+
+cdef double gradient(
+    const double* scores,        # IN       (n+1, stride) scores[head, modifier]
+    Py_ssize_t stride,
+    Py_ssize_t n,
+    bint single_root,
+    int semiring,                # IN       SUM or MAX
+    double* out,                 # OUT      (n+1, stride)
+    void* scratch,               # SCRATCH  gradient_bytes(n)
+) noexcept nogil:
+    """log Z, or -inf without a tree; out = log d log Z / d exp(scores), whatever their range.
+
+    Of an arc with marginal mu it is log mu - score, and does not depend on its own score.  MAX: the
+    score of the best tree, and how much of it the best tree with the arc has without its score.
+    """
+    cdef Chart chart
+    cdef double goal
+    cdef const double* shift
+    cdef Py_ssize_t h, m
+    lay_out(&chart, <double*>scratch, n, single_root)
+    if semiring == MAX:
+        chart.semiring, chart.shift = MAX, 0.0
+        chart.w, chart.w_stride = scores, stride
+        goal = inside(&chart)
+    else:
+        goal = sum_inside(&chart, scores, stride, -1)
+    if goal == zero(chart.semiring):
+        return -INFINITY
+    outside(&chart, goal, out, stride, True)
+    if chart.semiring == SUM:
+        shift = chart.tables + table_size(n)
+        for h in range(n + 1):
+            for m in range(1, n + 1):
+                out[h * stride + m] -= shift[m]
     return log_goal(&chart, goal)
 
 

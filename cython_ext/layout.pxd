@@ -1,4 +1,5 @@
 # Where the parts of a sentence stand in their arrays; cimported by every kernel that reads them.
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 
 cdef enum:
@@ -68,6 +69,25 @@ cdef inline int side_count(Places *p, int h, int side) noexcept nogil:
 cdef inline int sided_child(Places *p, int h, int side, int j) noexcept nogil:
     """The j-th candidate child on a side, counted outwards from 1."""
     return p.modifiers[p.children[p.first[h] + p.n_left[h] + (j - 1 if side else -j)]]
+
+
+cdef inline const double* checked(
+    what, const double[::1] scores, int64_t count, bint hard=False
+) except? NULL:
+    """The scores; NULL for None.  ValueError unless there is one for each, finite, hard: or -inf."""
+    cdef bint bad = False
+    cdef int64_t i
+    if scores is None:
+        return NULL
+    if scores.shape[0] != count:
+        raise ValueError(f"{count} {what} have {scores.shape[0]} scores")
+    if count == 0:
+        return NULL
+    for i in range(count):
+        bad |= not (scores[i] < INFINITY and (hard or scores[i] > -INFINITY))
+    if bad:
+        raise ValueError(f"{what} have scores that are not finite")
+    return &scores[0]
 
 
 cdef class Layout:

@@ -191,8 +191,8 @@ cdef inline void add(double* x, const double* term, Py_ssize_t n, int semiring) 
         x[i] = plus(x[i], term[i], semiring)
 
 
-cdef void adjoint(Elimination* e, double* mu, Py_ssize_t mu_stride) noexcept nogil:
-    """Marginals: mu = w (x) A with A = d log Z / d w, one word put back after the other.
+cdef void adjoint(Elimination* e) noexcept nogil:
+    """Fill A = d log Z / d w and its transpose, one word put back after the other.
 
     From the A of the words below k, all sums of positive terms but for one bounded difference:
 
@@ -228,11 +228,17 @@ cdef void adjoint(Elimination* e, double* mu, Py_ssize_t mu_stride) noexcept nog
         if k == e.taker:
             for m in range(1, k):
                 A[m] = AT[m * s] = zero(semiring)
+
+
+cdef void marginals_of(Elimination* e, double* mu, Py_ssize_t mu_stride) noexcept nogil:
+    """mu = w (x) A, after `adjoint`."""
+    cdef Py_ssize_t n = e.n, s = e.stride, h, m
+    cdef double value
     for h in range(n + 1):
         mu[h * mu_stride] = 0.0
         for m in range(1, n + 1):
-            value = times(e.w[h * s + m], A[h * s + m], semiring)
-            mu[h * mu_stride + m] = min(1.0, value if semiring == SUM else exp(value))
+            value = times(e.w[h * s + m], e.A[h * s + m], e.semiring)
+            mu[h * mu_stride + m] = min(1.0, value if e.semiring == SUM else exp(value))
         mu[h * mu_stride + h] = 0.0
 
 
@@ -354,7 +360,48 @@ cdef double sum_product(
             return log_z
     log_z = prepare(&e, scores, stride, single_root, method)
     if mu != NULL and log_z > -INFINITY:
-        adjoint(&e, mu, mu_stride)
+        adjoint(&e)
+        marginals_of(&e, mu, mu_stride)
+    return log_z
+
+
+cdef size_t scratch_bytes(Py_ssize_t n) noexcept nogil:
+    """Room that ``gradient`` needs."""
+    return full_bytes(n)
+
+
+cdef double gradient(
+    const double* scores,        # IN       (n+1, stride) scores[head, modifier]
+    Py_ssize_t stride,
+    Py_ssize_t n,
+    bint single_root,
+    double* out,                 # OUT      (n+1, stride)
+    void* scratch,               # SCRATCH  scratch_bytes(n)
+) noexcept nogil:
+    """log Z, or -inf without a tree; out = log d log Z / d exp(scores), whatever their range.
+
+    Of an arc with marginal mu it is log mu - score, and does not depend on its own score.
+    """
+    cdef Elimination e
+    cdef Py_ssize_t h, m
+    cdef double log_z
+    lay_out(&e, <double*>scratch, n)
+    log_z = prepare(&e, scores, stride, single_root, -1)
+    if log_z == -INFINITY:
+        return log_z
+    adjoint(&e)
+    for m in range(1, n + 1):
+        e.x[m] = 0.0
+        if e.semiring == SUM:
+            e.x[m] = -INFINITY
+            for h in range(n + 1):
+                if h != m:
+                    e.x[m] = max(e.x[m], scores[h * stride + m])
+    for h in range(n + 1):
+        for m in range(1, n + 1):
+            out[h * stride + m] = e.A[h * e.stride + m]
+            if e.semiring == SUM:
+                out[h * stride + m] = log(out[h * stride + m]) - e.x[m]
     return log_z
 
 

@@ -311,4 +311,76 @@ KERNEL void join_supernode(double *restrict column, int64_t *restrict enters,
     }
 }
 
+/* Messages. */
+
+/* x[i] = exp(x[i] - shift), for x[i] - shift <= 700; x has room for LANES - 1 more. */
+KERNEL void exponentials(double *x, index_t n, double shift)
+{
+    for (index_t i = 0; i < n; i += LANES) {
+        double y[LANES];
+        FOR_LANES { y[lane] = cut_off(x[i + lane] - shift); }
+        FOR_LANES { x[i + lane] = exp_cut(y[lane]); }
+    }
+}
+
+/* Pairs of one arc with a run of others.  x: weight of both; t, T: odds of the one arc and of the
+ * others, with all messages; s, S: messages of the pairs to it and to them, as odds of false to
+ * true.  From an arc to a pair goes the odds q = t s, so with q the other way
+ *
+ *     s' = (1 + q) / (1 + x q)
+ *
+ * Both quotients take one division; the caller bounds t, T, s and x so that no product overflows.
+ * P[i] *= S'[i]; returns the product of s'. */
+KERNEL double pair_row(double t, const double *restrict T, const double *restrict x,
+                       double *restrict s, double *restrict S, double *restrict P, index_t n)
+{
+    double product[LANES];
+    index_t i = 0;
+    FOR_LANES { product[lane] = 1.0; }
+    for (; i + LANES <= n; i += LANES) {
+        FOR_LANES {
+            double q = t * s[i + lane], Q = T[i + lane] * S[i + lane];
+            double below = 1.0 + x[i + lane] * q, Below = 1.0 + x[i + lane] * Q;
+            double r = 1.0 / (below * Below);
+            double to = (1.0 + Q) * below * r, To = (1.0 + q) * Below * r;
+            s[i + lane] = to;
+            S[i + lane] = To;
+            P[i + lane] *= To;
+            product[lane] *= to;
+        }
+    }
+    for (int lane = 0; i < n; i++, lane++) {
+        double q = t * s[i], Q = T[i] * S[i];
+        double below = 1.0 + x[i] * q, Below = 1.0 + x[i] * Q;
+        double r = 1.0 / (below * Below);
+        double to = (1.0 + Q) * below * r, To = (1.0 + q) * Below * r;
+        s[i] = to;
+        S[i] = To;
+        P[i] *= To;
+        product[lane] *= to;
+    }
+    return (product[0] * product[1]) * (product[2] * product[3]);
+}
+
+/* sum_i x[i] y[i] */
+KERNEL double dot(const double *x, const double *y, index_t n)
+{
+    double t[LANES];
+    index_t i = 0;
+    FOR_LANES { t[lane] = 0.0; }
+    for (; i + LANES <= n; i += LANES) {
+        FOR_LANES { t[lane] += x[i + lane] * y[i + lane]; }
+    }
+    for (int lane = 0; i < n; i++, lane++)
+        t[lane] += x[i] * y[i];
+    return sum(t);
+}
+
+/* y[i] += a x[i] */
+KERNEL void add_scaled(double a, const double *restrict x, double *restrict y, index_t n)
+{
+    for (index_t i = 0; i < n; i++)
+        y[i] += a * x[i];
+}
+
 #endif

@@ -12,13 +12,14 @@ from numpy.typing import ArrayLike
 from cython_ext import layout
 from cython_ext.layout import Layout
 
-LINK, SIB, CHILDSEQ, GRAND, GRANDSIB, NOCROSS = (
+LINK, SIB, CHILDSEQ, GRAND, GRANDSIB, NOCROSS, PAIR = (
     "link",
     "sib",
     "childseq",
     "grand",
     "grandsib",
     "nocross",
+    "pair",  # any two arcs; of graphs, not of models, whose features need one of the shapes above
 )
 # Positions of a part, family by family.  LINK is the arcs themselves.
 FAMILIES = {
@@ -161,6 +162,9 @@ class ScoredGraph:
         The tree constraint.
     parts : mapping from family to ndarray of float64, (parts,)
         Scores of all parts of the families besides LINK, in the order of ``arcs.layout``.
+    pairs : ndarray of int32, (2, pairs)
+        With ``parts["pair"]``: any two arcs, by their numbers, whose score counts when both are in
+        the tree; -inf when they cannot be.
     """
 
     arcs: Arcs
@@ -168,6 +172,7 @@ class ScoredGraph:
     projective: bool = False
     single_root: bool = True
     parts: Values = field(default_factory=dict)
+    pairs: np.ndarray | None = None
 
     @property
     def n(self) -> int:
@@ -221,17 +226,23 @@ class ScoredGraph:
 
     def scaled(self, factor: float) -> ScoredGraph:
         """The same graph with all scores times a factor."""
+        if factor == 1.0:
+            return self
         parts = {family: factor * scores for family, scores in self.parts.items()}
         return replace(self, scores=factor * self.scores, parts=parts)
 
     def index(self, family: str) -> np.ndarray:
         """Positions of each part of a family, (positions, parts) int32, as FAMILIES names them.
 
-        In CHILDSEQ and GRANDSIB, START is the head itself, END is -1 on the left and n+1 on the
-        right.  Parts whose grandparent is one of the modifiers are listed, and are in no tree.
+        Of PAIR the numbers of its arcs.  In CHILDSEQ and GRANDSIB, START is the head itself, END
+        is -1 on the left and n+1 on the right.  Parts whose grandparent is one of the modifiers are
+        listed, and are in no tree.
         """
         if family == LINK:
             return np.stack([self.heads, self.modifiers])
+        if family == PAIR:
+            assert self.pairs is not None
+            return self.pairs
         return self.arcs.layout.index(CODES[family])
 
     def matrix(self) -> np.ndarray:
@@ -255,6 +266,8 @@ class ScoredGraph:
         """
         if family == LINK:
             return np.flatnonzero(tree[self.modifiers] == self.heads)
+        if family == PAIR:
+            return np.flatnonzero((tree[self.modifiers] == self.heads)[self.pairs].all(0))
         return self.arcs.layout.fired(CODES[family], np.ascontiguousarray(tree, np.int32))
 
     def indicator(self, tree: np.ndarray) -> dict[str, np.ndarray]:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
 
 from parser.graph import LINK
 from parser.inference.arrays import NoTreeError
+from parser.inference.belief_propagation import BELIEF_PROPAGATION, BeliefPropagation
 from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
-from parser.inference.hill_climbing import HILL_CLIMBING, HillClimbing
+from parser.inference.hill_climbing import HILL_CLIMBING
 from parser.inference.mbr import MinimumBayesRisk
 from parser.inference.second_order import GRANDPARENT, GRANDSIBLING, SIBLING
 
 ENGINES: dict[str, Engine] = {
     engine.name: engine
-    for engine in (MST, PROJECTIVE, SIBLING, GRANDPARENT, GRANDSIBLING, HILL_CLIMBING)
+    for engine in (
+        MST,
+        PROJECTIVE,
+        SIBLING,
+        GRANDPARENT,
+        GRANDSIBLING,
+        HILL_CLIMBING,
+        BELIEF_PROPAGATION,
+    )
 }
 
 
@@ -27,11 +38,18 @@ def default_engine(*, projective: bool, families: Iterable[str] = (LINK,)) -> En
     return HILL_CLIMBING
 
 
+# What follows the name in find_engine, with the values that it has otherwise.
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "hill-climbing": ("start", "restarts", "seed"),
+    "bp": tuple(f.name for f in fields(BELIEF_PROPAGATION) if f.name != "scale"),
+}
+
+
 def find_engine(text: str) -> Engine:
     """An engine by its name, or NAME:OPTION=VALUE,... as `hill-climbing:start=mst,restarts=5`.
 
-    Engines with marginals have `decode=mbr`.  ValueError says which names, or which options of an
-    engine, there are.
+    Exact engines with marginals have `decode=mbr`.  ValueError says which names, or which options
+    of an engine, there are.
     """
     name, _, options = text.partition(":")
     if name not in ENGINES:
@@ -39,20 +57,23 @@ def find_engine(text: str) -> Engine:
     engine = ENGINES[name]
     if not options:
         return engine
-    defaults: dict[str, str | int] = {"decode": "best"}
-    if engine is HILL_CLIMBING:
-        defaults = {"start": engine.start, "restarts": engine.restarts, "seed": engine.seed}
-    values = dict(defaults)
+    values: dict[str, Any] = {key: getattr(engine, key) for key in OPTIONS.get(name, ())}
+    values = values or {"decode": "best"}
     for option in options.split(","):
         key, _, value = option.partition("=")
-        if key not in defaults:
-            raise ValueError(f"{name} has no option {key!r}; it has {', '.join(defaults)}")
+        if key not in values:
+            raise ValueError(f"{name} has no option {key!r}; it has {', '.join(values)}")
+        kind = type(values[key])
         try:
-            values[key] = type(defaults[key])(value)
+            values[key] = kind(value)
         except ValueError:
-            raise ValueError(f"{name}: {key} is a whole number, got {value!r}") from None
-    if engine is HILL_CLIMBING:
-        engine = HillClimbing(**values)
+            wanted = "a whole number" if kind is int else "a number"
+            raise ValueError(f"{name}: {key} is {wanted}, got {value!r}") from None
+    if name in OPTIONS:
+        try:
+            engine = type(engine)(**values)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
         engine.name = text
     elif values["decode"] == "mbr":
         engine = MinimumBayesRisk(engine)
@@ -62,8 +83,10 @@ def find_engine(text: str) -> Engine:
 
 
 __all__ = [
+    "BELIEF_PROPAGATION",
     "ENGINES",
     "HILL_CLIMBING",
+    "BeliefPropagation",
     "Certificate",
     "Engine",
     "MinimumBayesRisk",

@@ -39,6 +39,10 @@ class Result:
     certificate : Certificate
     iterations : int
     converged : bool
+    change : float
+        The largest change of a belief in the last iteration.
+    seconds : mapping from a name to float
+        Where the time of an iterative engine went.
     moves : int
         Changes of hill climbing.
     gained : float
@@ -53,6 +57,8 @@ class Result:
     certificate: Certificate | None = None
     iterations: int = 1
     converged: bool = True
+    change: float | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
     moves: int | None = None
     gained: float | None = None
 
@@ -80,6 +86,10 @@ class Engine(ABC):
     def has_marginals(self) -> bool:
         """Whether `expectations` gives an answer."""
         return type(self).expectations is not Engine.expectations
+
+    def calibrated(self, scale: float) -> Engine:
+        """The engine for graphs whose scores are log potentials when multiplied by the scale."""
+        return self
 
     @abstractmethod
     def best(self, graph: ScoredGraph) -> Result:

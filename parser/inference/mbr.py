@@ -26,6 +26,9 @@ class MinimumBayesRisk(Engine):
         self.families = engine.families
         self.constraints = engine.constraints
 
+    def calibrated(self, scale: float) -> Engine:
+        return MinimumBayesRisk(self.engine, scale)
+
     def best(self, graph: ScoredGraph) -> Result:
         """heads, their score in the graph, and the marginals and log Z under the scale."""
         expected = self.expectations(graph.scaled(self.scale))

@@ -1,0 +1,1038 @@
+"""Loopy belief propagation over arcs (Smith & Eisner 2008).
+
+Variables are the candidate arcs.  fam[F][a] is what all factors of family F say about arc a, in
+log-odds, and
+
+    tot[a] = score[a] + sum_F fam[F][a]            its belief is sigmoid(tot[a])
+    kap    = tot[a] - lam                          to a factor that says lam   (eq. 3)
+
+A pass over a family reads ``tot`` and the family's own messages, and writes both anew; nothing is
+carried on by differences, so nothing drifts.  The families, with the time of a pass:
+
+    GRAND, SIB      pairs in rows (an arc, and a run of others)         O(parts)
+    PAIRS           pairs of any two arcs, NOT2 and NO2CYCLE too        O(pairs)
+    CHILDSEQ        forward-backward on each side of each head          O(parts)
+    NOCROSS         two words, by prefix sums                           O(n arcs)
+    UNARY           EXACTLY1 or ATMOST1                                 O(arcs)
+    TREE            matrix-tree theorem or inside-outside               O(n^3)
+
+Rows are where the time goes.  Where it can, a pass over them stays in the domain of odds, without
+exp or log but for two of each arc: with |theta| <= 50 and at most 600 in sum for each arc no
+product leaves the range, and odds beyond e^+-150 are as good as certain.  Otherwise, with damping,
+and for max-product, it goes by log-odds.
+"""
+from libc.math cimport INFINITY, NAN, exp, fabs, log, log1p
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+import numpy as np
+
+from cython_ext cimport arborescence, eisner, matrix_tree
+from cython_ext.layout cimport Layout, Places, checked, side_count, triangle
+from cython_ext.propagators cimport (
+    Chain, Word, add_prefix, chain_beliefs, crossing_of, crossing_sums, exactly_one, expected_crossing,
+    pair_message, pair_total, run_chain, run_heads, run_joined, sigmoid, with_false,
+)
+from cython_ext.semiring cimport LOG, MAX, exponentials, pair_row, plus
+
+
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int timespec_get(timespec*, int)
+    enum: TIME_UTC
+
+
+cdef enum:
+    GRAND_ROWS = 0
+    SIB_ROWS = 1
+    PAIRS = 2
+    CHAINS = 3
+    CROSSINGS = 4
+    UNARY = 5
+    TREE_ = 6
+    N_KINDS = 7
+
+cdef enum:
+    NONE_ = 0
+    BY_MATRIX_TREE = 1
+    BY_INSIDE_OUTSIDE = 2
+    EXACTLY1_ = 3
+    ATMOST1_ = 4
+
+cdef enum:
+    SERIAL_ = 0
+    PARALLEL_ = 1
+    RESIDUAL_ = 2
+
+NONE, TREE, PTREE = NONE_, BY_MATRIX_TREE, BY_INSIDE_OUTSIDE       # `constraint`
+EXACTLY1, ATMOST1 = EXACTLY1_, ATMOST1_
+SERIAL, PARALLEL, RESIDUAL = SERIAL_, PARALLEL_, RESIDUAL_         # `schedule`
+TIMES = ("grand", "sib", "pair", "childseq", "nocross", "unary", "tree")
+
+cdef double RANGE = 150.0        # of log-odds in rows
+cdef double STRONGEST = 50.0     # |theta| of a pair, and the sum of an arc's, in the odds domain
+cdef double STRONGEST_SUM = 600.0
+
+
+cdef inline double now() noexcept nogil:
+    cdef timespec t
+    timespec_get(&t, TIME_UTC)
+    return t.tv_sec + 1e-9 * t.tv_nsec
+
+
+cdef struct Row:                 # pairs of one arc with the arcs at places first..first+count-1
+    int place
+    int first
+    int count
+    int64_t start                # of its parts
+
+
+cdef struct Rows:
+    int kind
+    int count
+    Row* row
+    int64_t parts
+    const double* theta          # (parts,)
+    bint odds                    # the domain of the three below
+    double* x                    # (parts,) e^theta or theta; 1 or 0 where there is no factor
+    double* to_one               # (parts,) messages: odds of false to true, or log-odds
+    double* to_run
+
+
+cdef class BeliefPropagation:
+    """The messages of one sentence.
+
+    layout : Layout
+    scores : (arcs,) float64, finite
+    grand, sib, childseq, nocross : (parts,) float64, finite, or None
+    first, second : (pairs,) int32 arcs of pairs, and theta (pairs,) float64, -inf: not both
+    constraint : NONE, TREE, PTREE, EXACTLY1 or ATMOST1
+    single_root : bool, of TREE and PTREE
+    joined : bool, whether EXACTLY1 of both words is part of each NOCROSS factor
+    maximise : bool, max-product instead of sum-product
+    by_logs : bool, rows by log-odds: wanted for damping and ``take_messages``
+
+    Memory: 24 bytes for each part of GRAND and SIB, 8 for CHILDSEQ, 8 (n - 1) arcs with NOCROSS.
+    """
+
+    cdef Layout layout
+    cdef Places* p
+    cdef object keep
+    cdef const double* score
+    cdef const double* childseq
+    cdef const double* nocross
+    cdef Py_ssize_t n_pairs
+    cdef const int32_t* first
+    cdef const int32_t* second
+    cdef const double* theta
+    cdef int constraint, semiring
+    cdef bint single_root
+    cdef bint by_logs                    # rows go by log-odds
+    cdef double most                     # of CHILDSEQ scores
+    cdef Rows rows[2]
+    cdef double* memory
+    cdef double* tot                     # (arcs,)
+    cdef double* old                     # (arcs,) beliefs before an iteration
+    cdef double* fam[7]                  # (arcs,) or NULL for a family that is not there
+    cdef double* T                       # (arcs + 3,) by place: among the children of heads
+    cdef double* P                       # (arcs,) by place
+    cdef double* weights                 # (parts,) exp of CHILDSEQ, or NULL
+    cdef double* to_pair                 # (2, pairs)
+    cdef int32_t* pairs_from             # (arcs + 2,) of each arc in pairs_of, for RESIDUAL
+    cdef int32_t* pairs_of               # (2 pairs,)
+    cdef double* sent                    # (arcs,) tot when an arc last sent, for RESIDUAL
+    cdef bint joined
+    cdef bint crossing_odds              # the domain of the messages of NOCROSS
+    cdef double* crossing                # (n (n-1) / 2, ...) these, of both words
+    cdef double* crossing_x              # (n (n-1) / 2,) exp of the scores
+    cdef int64_t* crossing_start         # (n (n-1) / 2 + 1,)
+    cdef int32_t* before                 # (n+1, n+2) heads of a word that are < x
+    cdef double* scratch                 # 8 vectors of n + 8
+    cdef double* matrix                  # (2, n+1, n+1)
+    cdef void* tree_scratch
+    cdef double spent[7]
+
+    def __cinit__(self):
+        self.memory = self.weights = self.to_pair = self.crossing = self.crossing_x = NULL
+        self.matrix = NULL
+        self.crossing_start = NULL
+        self.before = self.pairs_from = self.pairs_of = NULL
+        self.tree_scratch = NULL
+        memset(self.rows, 0, sizeof(self.rows))
+        memset(self.fam, 0, sizeof(self.fam))
+        memset(self.spent, 0, sizeof(self.spent))
+
+    def __init__(self, Layout layout, const double[::1] scores, const double[::1] grand,
+                 const double[::1] sib, const double[::1] childseq, const double[::1] nocross,
+                 const int32_t[::1] first, const int32_t[::1] second, const double[::1] theta,
+                 int constraint, bint single_root, bint joined=False, bint maximise=False,
+                 bint by_logs=False):
+        cdef Places* p = &layout.places
+        cdef Py_ssize_t vectors, n = p.n, i
+        cdef int kind, m, h, j
+        cdef int64_t at
+        self.layout, self.p = layout, p
+        self.joined = joined
+        self.keep = (scores, grand, sib, childseq, nocross, first, second, theta)
+        self.constraint, self.single_root = constraint, single_root
+        self.semiring = MAX if maximise else LOG
+        self.by_logs = maximise or by_logs
+        self.score = checked("candidate arcs", scores, p.arcs, False)
+        self.childseq = checked("parts childseq", childseq, p.childseq[2 * n + 2], False)
+        self.nocross = checked("parts nocross", nocross, triangle(n), False)
+        self.n_pairs = 0 if theta is None else theta.shape[0]
+        if self.n_pairs:
+            if first.shape[0] != self.n_pairs or second.shape[0] != self.n_pairs:
+                raise ValueError("pairs and their scores differ in number")
+            for i in range(self.n_pairs):
+                if not (0 <= first[i] < p.arcs and 0 <= second[i] < p.arcs
+                        and first[i] != second[i]):
+                    raise ValueError(f"pair {i} is not of two candidate arcs")
+            self.first, self.second = &first[0], &second[0]
+            self.theta = checked("pairs", theta, self.n_pairs, True)
+        self.memory = doubles((N_KINDS + 5) * (p.arcs + 8) + 10 * (n + 12))
+        self.tot = self.memory
+        self.old = self.tot + p.arcs + 8
+        self.T = self.old + p.arcs + 8
+        self.P = self.T + p.arcs + 8
+        present = [grand is not None, sib is not None, self.n_pairs > 0, childseq is not None,
+                   nocross is not None and n > 1, constraint in (EXACTLY1_, ATMOST1_),
+                   constraint in (BY_MATRIX_TREE, BY_INSIDE_OUTSIDE)]
+        for kind in range(N_KINDS):
+            if present[kind]:
+                self.fam[kind] = self.P + (kind + 1) * (p.arcs + 8)
+        self.sent = self.P + (N_KINDS + 1) * (p.arcs + 8)
+        self.scratch = self.sent + p.arcs + 8
+        if grand is not None:
+            self.fill_rows(GRAND_ROWS, checked("parts grand", grand, p.grand[p.arcs], False),
+                           p.grand[p.arcs])
+        if sib is not None:
+            self.fill_rows(SIB_ROWS, checked("parts sib", sib, p.sib[n + 1], False), p.sib[n + 1])
+        if self.n_pairs:
+            self.to_pair = doubles(2 * self.n_pairs)
+        if childseq is not None:
+            self.exponentiate_chains()
+        if self.fam[CROSSINGS] != NULL:
+            self.crossing_start = <int64_t*>malloc((triangle(n) + 1) * sizeof(int64_t))
+            self.before = <int32_t*>malloc((n + 1) * (n + 2) * sizeof(int32_t))
+            if self.crossing_start == NULL or self.before == NULL:
+                raise MemoryError
+            at = i = 0
+            for m in range(2, n + 1):
+                for j in range(1, m):
+                    self.crossing_start[i] = at
+                    at += p.offsets[m] - p.offsets[m - 1] + p.offsets[j] - p.offsets[j - 1]
+                    i += 1
+            self.crossing_start[i] = at
+            self.crossing = doubles(at)
+            self.crossing_x = doubles(i + 4)
+            self.choose_crossings()
+            for m in range(1, n + 1):
+                at = p.offsets[m - 1]
+                for h in range(n + 2):
+                    self.before[m * (n + 2) + h] = <int32_t>(at - p.offsets[m - 1])
+                    if at < p.offsets[m] and p.heads[at] == h:
+                        at += 1
+        if self.fam[TREE_] != NULL:
+            self.matrix = doubles(2 * (n + 1) * (n + 1))
+            self.tree_scratch = malloc(max(
+                max(eisner.gradient_bytes(n), matrix_tree.scratch_bytes(n)),
+                arborescence.scratch_bytes(n) + (n + 1) * (n + 2) * sizeof(double)))
+            if self.tree_scratch == NULL:
+                raise MemoryError
+        self.add_up()
+
+    def __dealloc__(self):
+        cdef int kind
+        for kind in range(2):
+            free(self.rows[kind].row)
+            free(self.rows[kind].x)
+        free(self.memory)
+        free(self.weights)
+        free(self.to_pair)
+        free(self.pairs_from)
+        free(self.pairs_of)
+        free(self.crossing)
+        free(self.crossing_x)
+        free(self.crossing_start)
+        free(self.before)
+        free(self.matrix)
+        free(self.tree_scratch)
+
+    # ---- setting up ----------------------------------------------------------------------------
+
+    cdef int fill_rows(self, int kind, const double* theta, int64_t parts) except -1:
+        """The rows of GRAND or SIB, their potentials, and the domain of their messages."""
+        cdef Rows* rows = &self.rows[kind]
+        cdef Places* p = self.p
+        cdef int a, h, j, i
+        cdef double* at
+        cdef double strength = 0.0, own
+        cdef Row* row
+        rows.kind, rows.theta, rows.parts = kind, theta, parts
+        rows.row = <Row*>malloc(p.arcs * sizeof(Row))
+        rows.x = doubles(3 * (parts + 4))
+        if rows.row == NULL:
+            raise MemoryError
+        rows.to_one = rows.x + parts + 4
+        rows.to_run = rows.to_one + parts + 4
+        with nogil:
+            rows.count = 0
+            if kind == GRAND_ROWS:
+                for a in range(p.arcs):
+                    h = p.modifiers[a]
+                    row = rows.row + rows.count
+                    row.place = p.first[p.heads[a]] + p.rank[a]
+                    row.first, row.count = p.first[h], p.first[h + 1] - p.first[h]
+                    row.start = p.grand[a]
+                    rows.count += row.count > 0
+            else:
+                for h in range(p.n + 1):
+                    for j in range(1, p.first[h + 1] - p.first[h]):
+                        row = rows.row + rows.count
+                        row.place, row.first, row.count = p.first[h] + j, p.first[h], j
+                        row.start = p.sib[h] + triangle(j)
+                        rows.count += 1
+            memset(self.P, 0, p.arcs * sizeof(double))
+            for j in range(rows.count):
+                row = rows.row + j
+                at = rows.x + row.start
+                own = 0.0
+                for i in range(row.count):
+                    at[i] = 0.0 if self.no_factor(rows, row, i) else theta[row.start + i]
+                    own += fabs(at[i])
+                    self.P[row.first + i] += fabs(at[i])
+                    strength = max(strength, fabs(at[i]))
+                self.P[row.place] += own
+            own = 0.0
+            for a in range(p.arcs):
+                own = max(own, self.P[a])
+            rows.odds = not self.by_logs and strength <= STRONGEST and own <= STRONGEST_SUM
+            if rows.odds:
+                exponentials(rows.x, parts, 0.0)
+                for i in range(2 * (parts + 4)):
+                    rows.to_one[i] = 1.0
+        return 0
+
+    cdef inline bint no_factor(self, Rows* rows, Row* row, int i) noexcept nogil:
+        """Whether this place of GRAND is of arcs that are in no tree together."""
+        cdef int a, g, h, m
+        if rows.kind == SIB_ROWS:
+            return False
+        a = self.p.children[row.place]
+        g, h = self.p.heads[a], self.p.modifiers[a]
+        m = self.p.modifiers[self.p.children[row.first + i]]
+        return g == m or (self.constraint == BY_INSIDE_OUTSIDE and (h < g < m or m < g < h))
+
+    cdef int exponentiate_chains(self) except -1:
+        cdef int64_t i, parts = self.p.childseq[2 * self.p.n + 2]
+        cdef double strength = 0.0
+        self.most = 0.0
+        for i in range(parts):
+            strength = max(strength, fabs(self.childseq[i]))
+            self.most = max(self.most, self.childseq[i])
+        if self.semiring == MAX or strength > STRONGEST:
+            return 0
+        self.weights = doubles(parts + 4)
+        with nogil:
+            for i in range(parts):
+                self.weights[i] = self.childseq[i]
+            exponentials(self.weights, parts, 0.0)
+        return 0
+
+    cdef void choose_crossings(self) noexcept nogil:
+        """The domain of NOCROSS: odds where the prefix sums keep their digits and no product of an
+        arc's messages leaves the range."""
+        cdef Py_ssize_t i, pairs = triangle(self.p.n)
+        cdef double strength = 0.0
+        for i in range(pairs):
+            strength = max(strength, fabs(self.nocross[i]))
+            self.crossing_x[i] = self.nocross[i]
+        self.crossing_odds = not (self.by_logs or self.joined or strength > 10.0
+                                  or strength * self.p.n > STRONGEST_SUM)
+        if self.crossing_odds:
+            exponentials(self.crossing_x, pairs, 0.0)
+            for i in range(self.crossing_start[pairs]):
+                self.crossing[i] = 1.0
+
+    cdef void add_up(self) noexcept nogil:
+        cdef int a, kind
+        for a in range(self.p.arcs):
+            self.tot[a] = self.score[a]
+        for kind in range(N_KINDS):
+            if self.fam[kind] != NULL:
+                for a in range(self.p.arcs):
+                    self.tot[a] += self.fam[kind][a]
+
+    # ---- passes --------------------------------------------------------------------------------
+
+    cdef void gather(self) noexcept nogil:
+        """T: odds of each arc by place, within e^+-RANGE."""
+        cdef int i
+        for i in range(self.p.arcs):
+            self.T[i] = min(RANGE, max(-RANGE, self.tot[self.p.children[i]]))
+        exponentials(self.T, self.p.arcs, 0.0)
+
+    cdef void pass_rows(self, Rows* rows, double damping) noexcept nogil:
+        cdef Places* p = self.p
+        cdef double* fam = self.fam[rows.kind]
+        cdef Row* row
+        cdef int r, i
+        cdef int64_t at
+        cdef double one, other
+        if rows.odds:
+            self.gather()
+            for i in range(p.arcs):
+                self.P[i] = 1.0
+            for r in range(rows.count):
+                row = rows.row + r
+                self.P[row.place] *= pair_row(
+                    self.T[row.place], self.T + row.first, rows.x + row.start,
+                    rows.to_one + row.start, rows.to_run + row.start, self.P + row.first,
+                    row.count)
+            for i in range(p.arcs):
+                fam[p.children[i]] = -log(self.P[i])
+            return
+        for i in range(p.arcs):
+            self.T[i] = self.tot[p.children[i]]
+            self.P[i] = 0.0
+        for r in range(rows.count):
+            row = rows.row + r
+            for i in range(row.count):
+                at = row.start + i
+                one = pair_message(rows.x[at], self.T[row.first + i] - rows.to_run[at],
+                                   self.semiring)
+                other = pair_message(rows.x[at], self.T[row.place] - rows.to_one[at],
+                                     self.semiring)
+                rows.to_one[at] += (1.0 - damping) * (one - rows.to_one[at])
+                rows.to_run[at] += (1.0 - damping) * (other - rows.to_run[at])
+                self.P[row.place] += rows.to_one[at]
+                self.P[row.first + i] += rows.to_run[at]
+        for i in range(p.arcs):
+            fam[p.children[i]] = self.P[i]
+
+    cdef void pass_pairs(self, double damping) noexcept nogil:
+        cdef Py_ssize_t i, count = self.n_pairs
+        cdef double* fam = self.fam[PAIRS]
+        cdef double* lam = self.to_pair
+        cdef double one, other
+        memset(fam, 0, self.p.arcs * sizeof(double))
+        for i in range(count):
+            one = pair_message(self.theta[i], self.tot[self.second[i]] - lam[count + i],
+                               self.semiring)
+            other = pair_message(self.theta[i], self.tot[self.first[i]] - lam[i], self.semiring)
+            lam[i] += (1.0 - damping) * (one - lam[i])
+            lam[count + i] += (1.0 - damping) * (other - lam[count + i])
+            fam[self.first[i]] += lam[i]
+            fam[self.second[i]] += lam[count + i]
+
+    cdef double chain(self, Chain* c, int h, int side, int* semiring) noexcept nogil:
+        """Run the chain of a side: log Z, its messages in c.lam, their domain in ``semiring``."""
+        cdef Places* p = self.p
+        cdef Py_ssize_t size = p.n + 12
+        cdef int base = p.first[h] + p.n_left[h], j, a
+        cdef int64_t start = p.childseq[2 * h + side]
+        c.count = side_count(p, h, side)
+        c.theta = self.childseq + start
+        c.weights = NULL if self.weights == NULL else self.weights + start
+        c.most = self.most
+        c.kap, c.lam, c.alpha = self.scratch, self.scratch + size, self.scratch + 2 * size
+        c.enter, c.beta = self.scratch + 3 * size, self.scratch + 4 * size
+        c.odds = self.scratch + 5 * size
+        for j in range(1, c.count + 1):
+            a = p.children[base + (j - 1 if side else -j)]
+            c.kap[j] = self.tot[a] - self.fam[CHAINS][a]
+        semiring[0] = self.semiring
+        return run_chain(c, semiring)
+
+    cdef void pass_chains(self, double damping) noexcept nogil:
+        cdef Places* p = self.p
+        cdef Chain c
+        cdef int h, side, j, a, semiring
+        for h in range(p.n + 1):
+            for side in range(0 if h else 1, 2):
+                if side_count(p, h, side) == 0:
+                    continue
+                self.chain(&c, h, side, &semiring)
+                for j in range(1, c.count + 1):
+                    a = p.children[p.first[h] + p.n_left[h] + (j - 1 if side else -j)]
+                    self.fam[CHAINS][a] += (1.0 - damping) * (c.lam[j] - self.fam[CHAINS][a])
+
+    cdef void pass_crossings(self, double damping) noexcept nogil:
+        if self.crossing_odds:
+            self.pass_crossing_odds()
+        else:
+            self.pass_crossing_logs(damping)
+
+    cdef inline void word(self, Word* w, int m, double* memory) noexcept nogil:
+        cdef Places* p = self.p
+        cdef Py_ssize_t size = p.n + 12
+        cdef int first = p.offsets[m - 1]
+        w.position, w.count = m, p.offsets[m] - first
+        w.heads, w.before = p.heads + first, self.before + m * (p.n + 2)
+        w.kap, w.q, w.prefix = memory, memory + size, memory + 2 * size
+        w.ratio, w.lam = memory + 3 * size, memory + 4 * size
+
+    cdef void gather_heads(self) noexcept nogil:
+        """T: belief in each arc over its word's largest, by arc."""
+        cdef Places* p = self.p
+        cdef int a, m
+        cdef double top
+        for m in range(1, p.n + 1):
+            top = -INFINITY
+            for a in range(p.offsets[m - 1], p.offsets[m]):
+                self.T[a] = self.tot[a] - with_false(self.tot[a], LOG)
+                top = max(top, self.T[a])
+            for a in range(p.offsets[m - 1], p.offsets[m]):
+                self.T[a] -= top
+        exponentials(self.T, p.arcs, 0.0)
+
+    cdef inline double hear(self, Word* j, Word* l, Py_ssize_t i, int a, int b) noexcept nogil:
+        """What the words a < b say to their NOCROSS factor i, as numbers: its total."""
+        cdef double* lam = self.crossing + self.crossing_start[i]
+        cdef double total = 0.0
+        cdef int k
+        self.word(j, a, self.scratch)
+        self.word(l, b, self.scratch + 5 * (self.p.n + 12))
+        for k in range(j.count):
+            j.q[k] = self.T[self.p.offsets[a - 1] + k] * lam[k]
+        for k in range(l.count):
+            l.q[k] = self.T[self.p.offsets[b - 1] + k] * lam[j.count + k]
+        add_prefix(j)
+        add_prefix(l)
+        crossing_sums(j, l, self.crossing_x[i])
+        for k in range(j.count):
+            total += j.q[k] * j.ratio[k]
+        return total
+
+    cdef void pass_crossing_odds(self) noexcept nogil:
+        """By numbers instead of logs; messages are 1 / exp(lam)."""
+        cdef Places* p = self.p
+        cdef double* lam
+        cdef Word j, l
+        cdef Py_ssize_t i = 0
+        cdef int a, b, k
+        cdef double total, mean
+        self.gather_heads()
+        for a in range(p.arcs):
+            self.P[a] = 1.0
+        for b in range(2, p.n + 1):
+            for a in range(1, b):
+                total = self.hear(&j, &l, i, a, b)
+                crossing_sums(&l, &j, self.crossing_x[i])
+                lam = self.crossing + self.crossing_start[i]
+                mean = total / j.prefix[j.count]
+                for k in range(j.count):
+                    lam[k] = mean / j.ratio[k]
+                    self.P[p.offsets[a - 1] + k] *= lam[k]
+                lam += j.count
+                mean = total / l.prefix[l.count]
+                for k in range(l.count):
+                    lam[k] = mean / l.ratio[k]
+                    self.P[p.offsets[b - 1] + k] *= lam[k]
+                i += 1
+        for a in range(p.arcs):
+            self.fam[CROSSINGS][a] = -log(self.P[a])
+
+    cdef double crossing_answers(self, double* expected) noexcept nogil:
+        """Sum of log Z of the NOCROSS factors; their beliefs in a crossing OUT, unless NULL."""
+        cdef Word j, l
+        cdef Py_ssize_t i = 0
+        cdef int a, b, k
+        cdef double log_z, crossing, value = 0.0
+        if self.crossing_odds:
+            self.gather_heads()
+        for b in range(2, self.p.n + 1):
+            for a in range(1, b):
+                if self.crossing_odds:
+                    log_z = self.hear(&j, &l, i, a, b)
+                    if expected != NULL:
+                        crossing = 0.0
+                        for k in range(j.count):
+                            crossing += j.q[k] * crossing_of(&j, k, &l)
+                        expected[i] = min(1.0, self.crossing_x[i] * crossing / log_z)
+                    log_z = log(log_z / (j.prefix[j.count] * l.prefix[l.count]))
+                else:
+                    log_z = self.crossing_factor(&j, &l, i, a, b)
+                    if expected != NULL:
+                        expected[i] = expected_crossing(&j, &l, self.nocross[i], log_z,
+                                                        self.semiring)
+                value += log_z
+                i += 1
+        return value
+
+    cdef double crossing_factor(self, Word* j, Word* l, Py_ssize_t i, int a, int b) noexcept nogil:
+        """Run the NOCROSS factor i of the words a < b: log Z, its messages in j.lam and l.lam."""
+        cdef const double* lam = self.crossing + self.crossing_start[i]
+        self.word(j, a, self.scratch)
+        self.word(l, b, self.scratch + 5 * (self.p.n + 12))
+        self.speak(j, lam)
+        self.speak(l, lam + j.count)
+        if self.joined:
+            return run_joined(j, l, self.nocross[i], self.semiring)
+        return run_heads(j, l, self.nocross[i], self.semiring)
+
+    cdef inline void speak(self, Word* w, const double* lam) noexcept nogil:
+        """What a word says to a NOCROSS factor."""
+        cdef int k, first = self.p.offsets[w.position - 1]
+        cdef double tot, total = -INFINITY
+        for k in range(w.count):
+            tot = self.tot[first + k]
+            w.kap[k] = tot - lam[k]
+            if not self.joined:
+                w.kap[k] -= with_false(tot, self.semiring)
+                total = plus(total, w.kap[k], self.semiring)
+        if not self.joined:
+            for k in range(w.count):
+                w.kap[k] -= total
+
+    cdef void pass_crossing_logs(self, double damping) noexcept nogil:
+        cdef Places* p = self.p
+        cdef double* fam = self.fam[CROSSINGS]
+        cdef double* lam
+        cdef Word j, l
+        cdef Py_ssize_t i = 0
+        cdef int a, b, k
+        memset(fam, 0, p.arcs * sizeof(double))
+        for b in range(2, p.n + 1):
+            for a in range(1, b):
+                self.crossing_factor(&j, &l, i, a, b)
+                lam = self.crossing + self.crossing_start[i]
+                for k in range(j.count):
+                    lam[k] += (1.0 - damping) * (j.lam[k] - lam[k])
+                    fam[p.offsets[a - 1] + k] += lam[k]
+                lam += j.count
+                for k in range(l.count):
+                    lam[k] += (1.0 - damping) * (l.lam[k] - lam[k])
+                    fam[p.offsets[b - 1] + k] += lam[k]
+                i += 1
+
+    cdef double heads_of(self, int m, double* lam) noexcept nogil:
+        """EXACTLY1 or ATMOST1 of word m: messages, and log Z.
+
+        ATMOST1 is EXACTLY1 with one outcome more, no head.
+        """
+        cdef int first = self.p.offsets[m - 1], count = self.p.offsets[m] - first, k
+        cdef double* kap = self.scratch
+        cdef double log_z = -INFINITY
+        for k in range(count):
+            kap[k] = self.tot[first + k] - self.fam[UNARY][first + k]
+        if self.constraint == ATMOST1_:
+            kap[count] = 0.0
+            count += 1
+        exactly_one(kap, NULL, count, self.semiring, kap + self.p.n + 12, lam)
+        for k in range(count):
+            log_z = plus(log_z, kap[k], self.semiring)
+        return log_z
+
+    cdef void pass_unary(self, double damping) noexcept nogil:
+        cdef double* lam = self.scratch + 4 * (self.p.n + 12)
+        cdef double* fam
+        cdef int m, k
+        for m in range(1, self.p.n + 1):
+            self.heads_of(m, lam)
+            fam = self.fam[UNARY] + self.p.offsets[m - 1]
+            for k in range(self.p.offsets[m] - self.p.offsets[m - 1]):
+                fam[k] += (1.0 - damping) * (lam[k] - fam[k])
+
+    cdef double tree_gradient(self) noexcept nogil:
+        """log Z of the tree factor, and after the scores in ``matrix`` its derivatives' logs."""
+        cdef Places* p = self.p
+        cdef Py_ssize_t n = p.n, size = (n + 1) * (n + 1), i
+        cdef int a, other
+        cdef double* out = self.matrix + size
+        cdef double best, value
+        cdef double* scores
+        cdef int* heads
+        for i in range(size):
+            self.matrix[i] = -INFINITY
+        for a in range(p.arcs):
+            self.matrix[p.heads[a] * (n + 1) + p.modifiers[a]] = self.tot[a] - self.fam[TREE_][a]
+        if self.constraint == BY_INSIDE_OUTSIDE:
+            return eisner.gradient(self.matrix, n + 1, n, self.single_root, self.semiring, out,
+                                   self.tree_scratch)
+        if self.semiring != MAX:
+            return matrix_tree.gradient(self.matrix, n + 1, n, self.single_root, out,
+                                        self.tree_scratch)
+        # The best tree with each arc: O(n^4) in all.
+        scores = <double*>self.tree_scratch
+        heads = <int*>(scores + size)
+        for i in range(size):
+            scores[i] = self.matrix[i]
+        best = arborescence.decode(scores, n + 1, n, self.single_root, heads, scores + size + n + 1)
+        if best == -INFINITY:
+            return best
+        for a in range(p.arcs):
+            i = p.heads[a] * (n + 1) + p.modifiers[a]
+            for other in range(p.offsets[p.modifiers[a] - 1], p.offsets[p.modifiers[a]]):
+                scores[p.heads[other] * (n + 1) + p.modifiers[a]] = -INFINITY
+            scores[i] = self.matrix[i]
+            value = arborescence.decode(scores, n + 1, n, self.single_root, heads,
+                                        scores + size + n + 1)
+            out[i] = value - self.matrix[i] - best
+            for other in range(p.offsets[p.modifiers[a] - 1], p.offsets[p.modifiers[a]]):
+                i = p.heads[other] * (n + 1) + p.modifiers[a]
+                scores[i] = self.matrix[i]
+        return best
+
+    cdef bint pass_tree(self, double damping) noexcept nogil:
+        """False without a tree."""
+        cdef Places* p = self.p
+        cdef Py_ssize_t size = p.n + 12
+        cdef double* kap = self.scratch
+        cdef double* weight = kap + size
+        cdef double* lam = kap + 2 * size
+        cdef double* fam
+        cdef int m, k, first, count
+        if self.tree_gradient() == -INFINITY:
+            return False
+        for m in range(1, p.n + 1):
+            first, count = p.offsets[m - 1], p.offsets[m] - p.offsets[m - 1]
+            fam = self.fam[TREE_] + first
+            for k in range(count):
+                kap[k] = self.tot[first + k] - fam[k]
+                weight[k] = self.matrix[(p.n + 1 + p.heads[first + k]) * (p.n + 1) + m]
+            exactly_one(kap, weight, count, self.semiring, kap + 3 * size, lam)
+            for k in range(count):
+                fam[k] += (1.0 - damping) * (lam[k] - fam[k])
+        return True
+
+    cdef bint pass_over(self, int kind, double damping) noexcept nogil:
+        """One pass over a family, if it is there; False when there is no tree."""
+        cdef double start
+        cdef bint fine = True
+        if self.fam[kind] == NULL:
+            return True
+        start = now()
+        if kind <= SIB_ROWS:
+            self.pass_rows(&self.rows[kind], damping)
+        elif kind == PAIRS:
+            self.pass_pairs(damping)
+        elif kind == CHAINS:
+            self.pass_chains(damping)
+        elif kind == CROSSINGS:
+            self.pass_crossings(damping)
+        elif kind == UNARY:
+            self.pass_unary(damping)
+        else:
+            fine = self.pass_tree(damping)
+        self.spent[kind] += now() - start
+        return fine
+
+    # ---- schedules -----------------------------------------------------------------------------
+
+    def run(self, int schedule, int iterations, double damping, double tolerance):
+        """Iterate from the messages as they are.
+
+        An iteration passes over every family once.  SERIAL: one after the other, the tree factor
+        last, and once before the first iteration.  PARALLEL: all from the same totals.  RESIDUAL:
+        like SERIAL, but pairs by ``settle``.  Stops after ``iterations``, or when no belief changed
+        by ``tolerance`` or more.  Releases the GIL.
+
+        Returns (iterations, the largest change of a belief in the last one), or None if the
+        candidate arcs hold no tree.
+        """
+        cdef int done = 0, kind, a
+        cdef double change = 0.0, belief
+        cdef bint fine = True
+        if schedule == RESIDUAL_:
+            if not self.by_logs:
+                raise ValueError("the residual schedule goes by log-odds")
+            if self.n_pairs and self.pairs_of == NULL:
+                self.index_pairs()
+        with nogil:
+            for a in range(self.p.arcs):
+                self.sent[a] = NAN
+            if schedule != PARALLEL_:
+                fine = self.pass_over(TREE_, 0.0)
+                self.add_up()
+            for a in range(self.p.arcs):
+                self.old[a] = sigmoid(self.tot[a])
+            while fine and done < iterations:
+                for kind in range(N_KINDS):
+                    if schedule == RESIDUAL_ and kind <= PAIRS:
+                        if kind == 0:
+                            self.settle(damping, tolerance)
+                    else:
+                        fine &= self.pass_over(kind, damping)
+                    if schedule != PARALLEL_:
+                        self.add_up()
+                if schedule == PARALLEL_:
+                    self.add_up()
+                done += 1
+                change = 0.0
+                for a in range(self.p.arcs):
+                    belief = sigmoid(self.tot[a])
+                    change = max(change, fabs(belief - self.old[a]))
+                    self.old[a] = belief
+                if change < tolerance:
+                    break
+        return (done, change) if fine else None
+
+    cdef void settle(self, double damping, double tolerance) noexcept nogil:
+        """Messages of GRAND, SIB and PAIRS by priority: of the arc whose total has changed most
+        since it last sent, to all that it is in a pair with.
+
+        The change bounds that of each of its messages (Sutton & McCallum 2007).  Until none is
+        above ``tolerance``, or each arc could have sent once.  O(arcs (n + arcs)).
+        """
+        cdef Places* p = self.p
+        cdef int a, best, count
+        cdef double most
+        for count in range(p.arcs):
+            best, most = -1, tolerance
+            for a in range(p.arcs):
+                if not fabs(self.tot[a] - self.sent[a]) <= most:
+                    best, most = a, fabs(self.tot[a] - self.sent[a])
+                    if most != most:             # NaN: it has not sent yet
+                        break
+            if best < 0:
+                break
+            self.send(best, damping)
+
+    cdef void send(self, int a, double damping) noexcept nogil:
+        """The messages of the pairs of arc a, to the others."""
+        cdef Places* p = self.p
+        cdef int h = p.heads[a], m = p.modifiers[a], rank = p.rank[a], b, i, at
+        cdef Rows* rows = &self.rows[GRAND_ROWS]
+        cdef int64_t place
+        self.sent[a] = self.tot[a]
+        if self.fam[GRAND_ROWS] != NULL:
+            for i in range(p.first[m + 1] - p.first[m]):
+                place = p.grand[a] + i
+                self.deliver(GRAND_ROWS, rows.x[place], a, rows.to_one + place,
+                             p.children[p.first[m] + i], rows.to_run + place, damping)
+            for b in range(p.offsets[h - 1] if h else 0, p.offsets[h] if h else 0):
+                place = p.grand[b] + rank
+                self.deliver(GRAND_ROWS, rows.x[place], a, rows.to_run + place, b,
+                             rows.to_one + place, damping)
+        rows = &self.rows[SIB_ROWS]
+        if self.fam[SIB_ROWS] != NULL:
+            for i in range(p.first[h + 1] - p.first[h]):
+                if i < rank:
+                    place = p.sib[h] + triangle(rank) + i
+                    self.deliver(SIB_ROWS, rows.x[place], a, rows.to_one + place,
+                                 p.children[p.first[h] + i], rows.to_run + place, damping)
+                elif i > rank:
+                    place = p.sib[h] + triangle(i) + rank
+                    self.deliver(SIB_ROWS, rows.x[place], a, rows.to_run + place,
+                                 p.children[p.first[h] + i], rows.to_one + place, damping)
+        if self.fam[PAIRS] != NULL:
+            for at in range(self.pairs_from[a], self.pairs_from[a + 1]):
+                i = self.pairs_of[at]
+                if self.first[i] == a:
+                    self.deliver(PAIRS, self.theta[i], a, self.to_pair + i, self.second[i],
+                                 self.to_pair + self.n_pairs + i, damping)
+                else:
+                    self.deliver(PAIRS, self.theta[i], a, self.to_pair + self.n_pairs + i,
+                                 self.first[i], self.to_pair + i, damping)
+
+    cdef inline void deliver(self, int kind, double theta, int a, const double* to_a, int b,
+                             double* to_b, double damping) noexcept nogil:
+        cdef double change = pair_message(theta, self.tot[a] - to_a[0], self.semiring) - to_b[0]
+        change *= 1.0 - damping
+        to_b[0] += change
+        self.fam[kind][b] += change
+        self.tot[b] += change
+
+    cdef int index_pairs(self) except -1:
+        """Which pairs each arc is in."""
+        cdef Py_ssize_t i
+        cdef int arcs = self.p.arcs, a
+        self.pairs_from = <int32_t*>calloc(arcs + 2, sizeof(int32_t))
+        self.pairs_of = <int32_t*>malloc((2 * self.n_pairs + 1) * sizeof(int32_t))
+        if self.pairs_from == NULL or self.pairs_of == NULL:
+            raise MemoryError
+        for i in range(self.n_pairs):
+            self.pairs_from[self.first[i] + 2] += 1
+            self.pairs_from[self.second[i] + 2] += 1
+        for a in range(arcs):
+            self.pairs_from[a + 2] += self.pairs_from[a + 1]
+        for i in range(self.n_pairs):
+            a = self.first[i]
+            self.pairs_of[self.pairs_from[a + 1]] = <int32_t>i
+            self.pairs_from[a + 1] += 1
+            a = self.second[i]
+            self.pairs_of[self.pairs_from[a + 1]] = <int32_t>i
+            self.pairs_from[a + 1] += 1
+        return 0
+
+    # ---- answers -------------------------------------------------------------------------------
+
+    def beliefs(self, double[::1] out):
+        """Belief in each arc, (arcs,)."""
+        cdef int a
+        for a in range(self.p.arcs):
+            out[a] = sigmoid(self.tot[a])
+
+    def log_odds(self, double[::1] out, bint into_tree=False):
+        """Log-odds of the belief in each arc, or those that the tree factor is told, (arcs,)."""
+        cdef int a
+        for a in range(self.p.arcs):
+            out[a] = self.tot[a]
+            if into_tree and self.fam[TREE_] != NULL:
+                out[a] -= self.fam[TREE_][a]
+
+    def part_beliefs(self, double[::1] grand, double[::1] sib, double[::1] pair,
+                     double[::1] childseq, double[::1] nocross):
+        """Beliefs of the factors: that both arcs are, that two children are adjacent, that the
+        arcs of two words cross.  Each (parts,), zeros on entry, or None.
+
+        As long as an iteration, about.  Releases the GIL.
+        """
+        cdef Chain c
+        cdef Py_ssize_t i
+        cdef int h, side, semiring
+        cdef double log_z, x, y
+        with nogil:
+            if grand is not None and grand.shape[0]:
+                self.row_beliefs(&self.rows[GRAND_ROWS], &grand[0])
+            if sib is not None and sib.shape[0]:
+                self.row_beliefs(&self.rows[SIB_ROWS], &sib[0])
+            if pair is not None:
+                for i in range(self.n_pairs):
+                    x = self.tot[self.first[i]] - self.to_pair[i]
+                    y = self.tot[self.second[i]] - self.to_pair[self.n_pairs + i]
+                    pair[i] = exp(min(0.0, self.theta[i] + x + y - pair_total(self.theta[i], x, y,
+                                                                             self.semiring)))
+            if childseq is not None:
+                for h in range(self.p.n + 1):
+                    for side in range(0 if h else 1, 2):
+                        log_z = self.chain(&c, h, side, &semiring)
+                        chain_beliefs(&c, semiring, log_z,
+                                      &childseq[self.p.childseq[2 * h + side]])
+            if nocross is not None and self.fam[CROSSINGS] != NULL:
+                self.crossing_answers(&nocross[0])
+
+    cdef void row_beliefs(self, Rows* rows, double* out) noexcept nogil:
+        cdef Row* row
+        cdef int r, i
+        cdef int64_t at
+        cdef double one, other, both
+        if rows.odds:
+            self.gather()
+        for r in range(rows.count):
+            row = rows.row + r
+            for i in range(row.count):
+                at = row.start + i
+                if self.no_factor(rows, row, i):
+                    continue
+                if rows.odds:
+                    one = self.T[row.place] * rows.to_one[at]
+                    other = self.T[row.first + i] * rows.to_run[at]
+                    both = rows.x[at] * one * other
+                    out[at] = both / (1.0 + one + other + both)
+                else:
+                    one = self.tot[self.p.children[row.place]] - rows.to_one[at]
+                    other = self.tot[self.p.children[row.first + i]] - rows.to_run[at]
+                    both = rows.x[at] + one + other
+                    out[at] = exp(min(0.0, both - pair_total(rows.x[at], one, other,
+                                                             self.semiring)))
+
+    def log_z(self):
+        """Bethe log Z: the sum over factors of log Z_F, less what their arcs count too often.
+
+            log Z = sum_V log Z_V + sum_F (log Z_F - sum_{V of F} log Z_V),    log Z_V = 0 (+) tot
+
+        LINK is part of the arcs.  For max-product its counterpart.  Exact on graphs without loops;
+        at a fixed point its gradient is the beliefs.  Takes as long as an iteration.
+        """
+        cdef Places* p = self.p
+        cdef Chain c
+        cdef Py_ssize_t i
+        cdef int h, m, side, semiring, a
+        cdef double value = 0.0
+        cdef double* own = self.old              # log Z of each arc
+        with nogil:
+            for a in range(p.arcs):
+                own[a] = with_false(self.tot[a], self.semiring)
+                value += own[a] * (
+                    1 - (self.fam[CHAINS] != NULL) - (self.fam[UNARY] != NULL)
+                    - (self.fam[TREE_] != NULL)
+                    - (p.n - 1 if self.fam[CROSSINGS] != NULL and self.joined else 0))
+            for i in range(2):
+                if self.fam[i] != NULL:
+                    value += self.rows_log_z(&self.rows[i], own)
+            for i in range(self.n_pairs):
+                value += pair_total(self.theta[i], self.tot[self.first[i]] - self.to_pair[i],
+                                    self.tot[self.second[i]] - self.to_pair[self.n_pairs + i],
+                                    self.semiring)
+                value -= own[self.first[i]] + own[self.second[i]]
+            if self.fam[CHAINS] != NULL:
+                for h in range(p.n + 1):
+                    for side in range(0 if h else 1, 2):
+                        value += self.chain(&c, h, side, &semiring)
+            if self.fam[CROSSINGS] != NULL:
+                value += self.crossing_answers(NULL)
+            if self.fam[UNARY] != NULL:
+                for m in range(1, p.n + 1):
+                    value += self.heads_of(m, self.scratch + 4 * (p.n + 12))
+            if self.fam[TREE_] != NULL:
+                value += self.tree_gradient()
+            for a in range(p.arcs):
+                own[a] = sigmoid(self.tot[a])
+        return value
+
+    cdef double rows_log_z(self, Rows* rows, const double* own) noexcept nogil:
+        cdef Row* row
+        cdef int r, i
+        cdef int64_t at
+        cdef double one, other, ratio = 1.0, value = 0.0
+        if rows.odds:
+            self.gather()
+            for i in range(self.p.arcs):
+                self.P[i] = 1.0 / (1.0 + self.T[i])
+        for r in range(rows.count):
+            row = rows.row + r
+            for i in range(row.count):
+                at = row.start + i
+                if rows.odds:
+                    one = self.T[row.place] * rows.to_one[at]
+                    other = self.T[row.first + i] * rows.to_run[at]
+                    ratio *= ((1.0 + one + other + rows.x[at] * one * other)
+                              * self.P[row.place] * self.P[row.first + i])
+                    if not 1e-100 < ratio < 1e100:
+                        value += log(ratio)
+                        ratio = 1.0
+                else:
+                    one = self.tot[self.p.children[row.place]] - rows.to_one[at]
+                    other = self.tot[self.p.children[row.first + i]] - rows.to_run[at]
+                    value += pair_total(rows.x[at], one, other, self.semiring)
+                    value -= own[self.p.children[row.place]]
+                    value -= own[self.p.children[row.first + i]]
+        return value + log(ratio)
+
+    def take_messages(self, BeliefPropagation other):
+        """Start from the messages of another, of the same arcs and families, both ``by_logs``."""
+        cdef int kind
+        cdef int64_t i
+        if not (self.by_logs and other.by_logs):
+            raise ValueError("messages are taken over by log-odds")
+        for kind in range(2):
+            for i in range(2 * (self.rows[kind].parts + 4) if self.rows[kind].parts else 0):
+                self.rows[kind].to_one[i] = other.rows[kind].to_one[i]
+        for i in range(2 * self.n_pairs):
+            self.to_pair[i] = other.to_pair[i]
+        if self.crossing != NULL:
+            for i in range(self.crossing_start[triangle(self.p.n)]):
+                self.crossing[i] = other.crossing[i]
+        for kind in range(N_KINDS):
+            if self.fam[kind] != NULL:
+                for i in range(self.p.arcs):
+                    self.fam[kind][i] = other.fam[kind][i]
+        self.add_up()
+
+    def times(self):
+        """Seconds spent in the passes of each family so far, in the order of TIMES."""
+        return [self.spent[kind] for kind in range(N_KINDS)]
+
+
+cdef double* doubles(int64_t count) except NULL:
+    cdef double* memory = <double*>calloc(max(count, 1), sizeof(double))
+    if memory == NULL:
+        raise MemoryError
+    return memory
