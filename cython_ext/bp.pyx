@@ -24,7 +24,7 @@ and for max-product, it goes by log-odds.
 from libc.math cimport INFINITY, NAN, exp, fabs, log, log1p
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from cython_ext.propagators cimport (
     Chain, Word, add_prefix, chain_beliefs, crossing_of, crossing_sums, exactly_one, expected_crossing,
     pair_message, pair_total, run_chain, run_heads, run_joined, sigmoid, with_false,
 )
-from cython_ext.semiring cimport LOG, MAX, exponentials, pair_row, plus
+from cython_ext.semiring cimport LOG, MAX, add_sizes, exponentials, pair_row, plus
 
 
 cdef extern from "<time.h>" nogil:
@@ -269,14 +269,15 @@ cdef class BeliefPropagation:
         """The rows of GRAND or SIB, their potentials, and the domain of their messages."""
         cdef Rows* rows = &self.rows[kind]
         cdef Places* p = self.p
-        cdef int a, h, j, i
+        cdef int a, h, j, i, low, high
+        cdef int64_t at_part
         cdef double* at
         cdef double strength = 0.0, own
         cdef Row* row
         rows.kind, rows.theta, rows.parts = kind, theta, parts
         rows.row = <Row*>malloc(p.arcs * sizeof(Row))
-        rows.x = doubles(3 * (parts + 4))
-        if rows.row == NULL:
+        rows.x = <double*>malloc(3 * (parts + 4) * sizeof(double))
+        if rows.row == NULL or rows.x == NULL:
             raise MemoryError
         rows.to_one = rows.x + parts + 4
         rows.to_run = rows.to_one + parts + 4
@@ -301,32 +302,50 @@ cdef class BeliefPropagation:
             for j in range(rows.count):
                 row = rows.row + j
                 at = rows.x + row.start
-                own = 0.0
-                for i in range(row.count):
-                    at[i] = 0.0 if self.no_factor(rows, row, i) else theta[row.start + i]
-                    own += fabs(at[i])
-                    self.P[row.first + i] += fabs(at[i])
-                    strength = max(strength, fabs(at[i]))
-                self.P[row.place] += own
+                memcpy(at, theta + row.start, row.count * sizeof(double))
+                self.no_factor(rows, row, &low, &high)
+                for i in range(low, high):
+                    at[i] = 0.0
+                self.P[row.place] += add_sizes(at, self.P + row.first, row.count, &strength)
             own = 0.0
             for a in range(p.arcs):
                 own = max(own, self.P[a])
             rows.odds = not self.by_logs and strength <= STRONGEST and own <= STRONGEST_SUM
             if rows.odds:
                 exponentials(rows.x, parts, 0.0)
-                for i in range(2 * (parts + 4)):
-                    rows.to_one[i] = 1.0
+                for at_part in range(2 * (parts + 4)):
+                    rows.to_one[at_part] = 1.0
+            else:
+                memset(rows.to_one, 0, 2 * (parts + 4) * sizeof(double))
         return 0
 
-    cdef inline bint no_factor(self, Rows* rows, Row* row, int i) noexcept nogil:
-        """Whether this place of GRAND is of arcs that are in no tree together."""
-        cdef int a, g, h, m
+    cdef inline void no_factor(self, Rows* rows, Row* row, int* low, int* high) noexcept nogil:
+        """Places low..high-1 of a row of GRAND are of arcs that are in no tree together.
+
+        g -> h with h -> m: m is g or, in projective trees, beyond g.
+        """
+        cdef Places* p = self.p
+        cdef int a, g, h, middle, end
+        low[0] = high[0] = 0
         if rows.kind == SIB_ROWS:
-            return False
-        a = self.p.children[row.place]
-        g, h = self.p.heads[a], self.p.modifiers[a]
-        m = self.p.modifiers[self.p.children[row.first + i]]
-        return g == m or (self.constraint == BY_INSIDE_OUTSIDE and (h < g < m or m < g < h))
+            return
+        a = p.children[row.place]
+        g, h = p.heads[a], p.modifiers[a]
+        end = row.count
+        while low[0] < end:                      # the first m that is not below g
+            middle = (low[0] + end) >> 1
+            if p.modifiers[p.children[row.first + middle]] < g:
+                low[0] = middle + 1
+            else:
+                end = middle
+        high[0] = low[0]
+        if low[0] < row.count and p.modifiers[p.children[row.first + low[0]]] == g:
+            high[0] += 1
+        if self.constraint == BY_INSIDE_OUTSIDE:
+            if g < h:
+                low[0] = 0
+            else:
+                high[0] = row.count
 
     cdef int exponentiate_chains(self) except -1:
         cdef int64_t i, parts = self.p.childseq[2 * self.p.n + 2]
@@ -910,16 +929,17 @@ cdef class BeliefPropagation:
 
     cdef void row_beliefs(self, Rows* rows, double* out) noexcept nogil:
         cdef Row* row
-        cdef int r, i
+        cdef int r, i, low, high
         cdef int64_t at
         cdef double one, other, both
         if rows.odds:
             self.gather()
         for r in range(rows.count):
             row = rows.row + r
+            self.no_factor(rows, row, &low, &high)
             for i in range(row.count):
                 at = row.start + i
-                if self.no_factor(rows, row, i):
+                if low <= i < high:
                     continue
                 if rows.odds:
                     one = self.T[row.place] * rows.to_one[at]

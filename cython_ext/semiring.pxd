@@ -28,6 +28,7 @@ cdef extern from "simd.h" nogil:
                         const int64_t* other_enters, double given_up, int64_t* top,
                         int64_t member, int64_t supernode, Py_ssize_t n)
     void exponentials(double* x, Py_ssize_t n, double shift)
+    double add_sizes(const double* x, double* P, Py_ssize_t n, double* most)
     double pair_row(double t, const double* T, const double* x, double* s, double* S, double* P,
                     Py_ssize_t n)
     double dot(const double* x, const double* y, Py_ssize_t n)

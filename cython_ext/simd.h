@@ -323,6 +323,30 @@ KERNEL void exponentials(double *x, index_t n, double shift)
     }
 }
 
+/* Sizes |x[i]|: added to P[i], their sum returned, the largest of them and of *most in *most. */
+KERNEL double add_sizes(const double *restrict x, double *restrict P, index_t n, double *most)
+{
+    double t[LANES], top[LANES];
+    index_t i = 0;
+    FOR_LANES { t[lane] = 0.0; top[lane] = *most; }
+    for (; i + LANES <= n; i += LANES) {
+        FOR_LANES {
+            double size = fabs(x[i + lane]);
+            P[i + lane] += size;
+            t[lane] += size;
+            top[lane] = size > top[lane] ? size : top[lane];
+        }
+    }
+    for (int lane = 0; i < n; i++, lane++) {
+        double size = fabs(x[i]);
+        P[i] += size;
+        t[lane] += size;
+        top[lane] = size > top[lane] ? size : top[lane];
+    }
+    *most = largest(top);
+    return sum(t);
+}
+
 /* Pairs of one arc with a run of others.  x: weight of both; t, T: odds of the one arc and of the
  * others, with all messages; s, S: messages of the pairs to it and to them, as odds of false to
  * true.  From an arc to a pair goes the odds q = t s, so with q the other way

@@ -56,8 +56,9 @@ class BeliefPropagation(Engine):
         Hard factors in inference: "tree" (the graph's kind of trees; a single root if it has),
         "exactly1", "atmost1", "not2" or "none"; the latter also with "+no2cycle".
     nocross : {"heads", "joined"}
-        Whether the head of a word is one variable to NOCROSS factors, or, as Smith & Eisner have
-        it, each factor holds EXACTLY1 of its words, of which there are then n - 1 copies.
+        Whether the head of a word is one variable to NOCROSS factors, for which each word must
+        have exactly one; or, as Smith & Eisner have it, each factor holds EXACTLY1 of its words, of
+        which there are then n - 1 copies that all count.
     trees : {"model", "projective", "nonprojective"}
         What is decoded: trees of the graph's kind, or of another.
     decode : {"probabilities", "log-odds", "mode"}
@@ -168,6 +169,12 @@ class BeliefPropagation(Engine):
     def _propagate(self, graph: ScoredGraph) -> tuple[bp.BeliefPropagation, Result]:
         """Run; the kernel with its messages, and what every answer has."""
         self.check(graph)
+        loose = self.constraint not in ("tree", "exactly1", "exactly1" + NO2CYCLE)
+        if NOCROSS in graph.parts and self.nocross == "heads" and loose:
+            raise GraphError(
+                f"engine bp: with constraint={self.constraint} a word may have no head or several; "
+                "factors nocross then need nocross=joined"
+            )
         self._check_size(graph)
         done, change, messages = 0, 0.0, None
         for step in range(self.anneal + 1):
