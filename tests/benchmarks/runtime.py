@@ -5,10 +5,12 @@
 Microseconds a sentence on N(0, 1) scores, one thread, best of the runs that fit into a tenth of a
 second of processor time.  Viterbi is the best tree under all families of the graph.  MBR is the
 marginals and the best projective tree on them; for the O(n^5) program, which has no outside pass
-here, it is log Z and is marked so.  Hill climbing starts from the projective optimum and may cross
-arcs; the start is not in its time.  The exponent is the slope of log time on log n over n >= 20; a
-column ends after the first run of over a minute.  The O(n^5) program is compiled on first use and
-needs Cython and a C compiler.
+here, it is log Z and is marked so.  BP k is k iterations of belief propagation with the projective
+tree factor, GRAND and CHILDSEQ, and the tree that they give; below the table stands from which
+length on it is faster than the programs.  Hill climbing starts from the projective optimum and may
+cross arcs; the start is not in its time.  The exponent is the slope of log time on log n over
+n >= 20; a column ends after the first run of over a minute.  The O(n^5) program is compiled on
+first use and needs Cython and a C compiler.
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ if __package__ in (None, ""):  # run by path
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from parser.graph import CHILDSEQ, CODES, GRAND, GRANDSIB, LINK, ScoredGraph
-from parser.inference import HILL_CLIMBING, projective
+from parser.inference import HILL_CLIMBING, BeliefPropagation, projective
 from parser.inference.engine import Engine
 from parser.inference.second_order import GRANDPARENT, GRANDSIBLING, SIBLING
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (CHILDSEQ, GRAND, GRANDSIB)
+ITERATIONS = (5, 10)
 LONGEST = 60.0  # seconds
 Call = Callable[[ScoredGraph], object]
 
@@ -121,6 +124,9 @@ def programs(quintic: ModuleType) -> dict[str, tuple[frozenset[str], Call]]:
         return HILL_CLIMBING.climb(replace(graph, projective=False), starts[graph.n])
 
     columns["hill climbing"] = everything, climb
+    for k in ITERATIONS:
+        bp = BeliefPropagation(iterations=k, tolerance=0.0)
+        columns[f"BP {k}"] = frozenset({LINK, CHILDSEQ, GRAND}), bp.best
     columns["grandsib n^5 Viterbi"] = everything, best
     columns["grandsib n^5 log Z"] = everything, log_partition
     return columns
@@ -153,6 +159,16 @@ def exponent(sizes: np.ndarray, seconds: np.ndarray) -> float:
     if use.sum() < 2:
         return float("nan")
     return float(np.polyfit(np.log(sizes[use]), np.log(seconds[use]), 1)[0])
+
+
+def overtaking(name: str, other: str, sizes: np.ndarray, table: dict[str, np.ndarray]) -> str:
+    """The measured length from which on one column is faster than another."""
+    measured = np.isfinite(table[other])
+    slower = np.flatnonzero(table[name][measured] >= table[other][measured])
+    first = slower[-1] + 1 if len(slower) else 0
+    if first == measured.sum():
+        return f"{name} is not faster than {other} at any length measured"
+    return f"{name} is faster than {other} from n = {sizes[measured][first]} on"
 
 
 def plot(path: str, sizes: np.ndarray, table: dict[str, np.ndarray]) -> None:
@@ -197,6 +213,10 @@ def main(sizes: str, pruned: int | None, figure: str | None) -> None:
         click.echo(str(n).rjust(8) + "".join(cell.rjust(width) for cell in cells))
     fits = (f"{exponent(lengths, seconds):.2f}" for seconds in table.values())
     click.echo("exponent".rjust(8) + "".join(fit.rjust(width) for fit in fits))
+    for k in ITERATIONS:
+        for name in columns:
+            if name.startswith("grandsib"):
+                click.echo(overtaking(f"BP {k}", name, lengths, table))
     if figure:
         plot(figure, lengths, table)
 
