@@ -899,7 +899,7 @@ cdef class BeliefPropagation:
     def part_beliefs(self, double[::1] grand, double[::1] sib, double[::1] pair,
                      double[::1] childseq, double[::1] nocross):
         """Beliefs of the factors: that both arcs are, that two children are adjacent, that the
-        arcs of two words cross.  Each (parts,), zeros on entry, or None.
+        arcs of two words cross.  Each (parts,), zeros on entry, or None; of pairs so many as fit.
 
         As long as an iteration, about.  Releases the GIL.
         """
@@ -912,8 +912,8 @@ cdef class BeliefPropagation:
                 self.row_beliefs(&self.rows[GRAND_ROWS], &grand[0])
             if sib is not None and sib.shape[0]:
                 self.row_beliefs(&self.rows[SIB_ROWS], &sib[0])
-            if pair is not None:
-                for i in range(self.n_pairs):
+            if pair is not None:                 # the first of all pairs
+                for i in range(min(pair.shape[0], self.n_pairs)):
                     x = self.tot[self.first[i]] - self.to_pair[i]
                     y = self.tot[self.second[i]] - self.to_pair[self.n_pairs + i]
                     pair[i] = exp(min(0.0, self.theta[i] + x + y - pair_total(self.theta[i], x, y,
