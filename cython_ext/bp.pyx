@@ -21,18 +21,17 @@ exp or log but for two of each arc: with |theta| <= 50 and at most 600 in sum fo
 product leaves the range, and odds beyond e^+-150 are as good as certain.  Otherwise, with damping,
 and for max-product, it goes by log-odds.
 """
-from libc.math cimport INFINITY, NAN, exp, fabs, log, log1p
+from libc.math cimport INFINITY, NAN, exp, fabs, log
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
-import numpy as np
-
 from cython_ext cimport arborescence, eisner, matrix_tree
 from cython_ext.layout cimport Layout, Places, checked, side_count, triangle
 from cython_ext.propagators cimport (
-    Chain, Word, add_prefix, chain_beliefs, crossing_of, crossing_sums, exactly_one, expected_crossing,
-    pair_message, pair_total, run_chain, run_heads, run_joined, sigmoid, with_false,
+    Chain, Word, add_prefix, chain_beliefs, crossing_of, crossing_sums, exactly_one,
+    expected_crossing, pair_message, pair_total, run_chain, run_heads, run_joined, sigmoid,
+    with_false,
 )
 from cython_ext.semiring cimport LOG, MAX, add_sizes, exponentials, pair_row, plus
 
@@ -96,7 +95,6 @@ cdef struct Rows:
     int count
     Row* row
     int64_t parts
-    const double* theta          # (parts,)
     bint odds                    # the domain of the three below
     double* x                    # (parts,) e^theta or theta; 1 or 0 where there is no factor
     double* to_one               # (parts,) messages: odds of false to true, or log-odds
@@ -151,7 +149,7 @@ cdef class BeliefPropagation:
     cdef double* crossing_x              # (n (n-1) / 2,) exp of the scores
     cdef int64_t* crossing_start         # (n (n-1) / 2 + 1,)
     cdef int32_t* before                 # (n+1, n+2) heads of a word that are < x
-    cdef double* scratch                 # 8 vectors of n + 8
+    cdef double* scratch                 # 10 vectors of n + 12, of the factor at work
     cdef double* matrix                  # (2, n+1, n+1)
     cdef void* tree_scratch
     cdef double spent[7]
@@ -172,18 +170,16 @@ cdef class BeliefPropagation:
                  int constraint, bint single_root, bint joined=False, bint maximise=False,
                  bint by_logs=False):
         cdef Places* p = &layout.places
-        cdef Py_ssize_t vectors, n = p.n, i
-        cdef int kind, m, h, j
-        cdef int64_t at
+        cdef Py_ssize_t n = p.n, i
+        cdef int kind
         self.layout, self.p = layout, p
-        self.joined = joined
         self.keep = (scores, grand, sib, childseq, nocross, first, second, theta)
-        self.constraint, self.single_root = constraint, single_root
+        self.constraint, self.single_root, self.joined = constraint, single_root, joined
         self.semiring = MAX if maximise else LOG
         self.by_logs = maximise or by_logs
-        self.score = checked("candidate arcs", scores, p.arcs, False)
-        self.childseq = checked("parts childseq", childseq, p.childseq[2 * n + 2], False)
-        self.nocross = checked("parts nocross", nocross, triangle(n), False)
+        self.score = checked("candidate arcs", scores, p.arcs)
+        self.childseq = checked("parts childseq", childseq, p.childseq[2 * n + 2])
+        self.nocross = checked("parts nocross", nocross, triangle(n))
         self.n_pairs = 0 if theta is None else theta.shape[0]
         if self.n_pairs:
             if first.shape[0] != self.n_pairs or second.shape[0] != self.n_pairs:
@@ -193,7 +189,7 @@ cdef class BeliefPropagation:
                         and first[i] != second[i]):
                     raise ValueError(f"pair {i} is not of two candidate arcs")
             self.first, self.second = &first[0], &second[0]
-            self.theta = checked("pairs", theta, self.n_pairs, True)
+            self.theta = checked("pairs", theta, self.n_pairs, hard=True)
         self.memory = doubles((N_KINDS + 5) * (p.arcs + 8) + 10 * (n + 12))
         self.tot = self.memory
         self.old = self.tot + p.arcs + 8
@@ -208,35 +204,16 @@ cdef class BeliefPropagation:
         self.sent = self.P + (N_KINDS + 1) * (p.arcs + 8)
         self.scratch = self.sent + p.arcs + 8
         if grand is not None:
-            self.fill_rows(GRAND_ROWS, checked("parts grand", grand, p.grand[p.arcs], False),
+            self.fill_rows(GRAND_ROWS, checked("parts grand", grand, p.grand[p.arcs]),
                            p.grand[p.arcs])
         if sib is not None:
-            self.fill_rows(SIB_ROWS, checked("parts sib", sib, p.sib[n + 1], False), p.sib[n + 1])
+            self.fill_rows(SIB_ROWS, checked("parts sib", sib, p.sib[n + 1]), p.sib[n + 1])
         if self.n_pairs:
             self.to_pair = doubles(2 * self.n_pairs)
         if childseq is not None:
             self.exponentiate_chains()
         if self.fam[CROSSINGS] != NULL:
-            self.crossing_start = <int64_t*>malloc((triangle(n) + 1) * sizeof(int64_t))
-            self.before = <int32_t*>malloc((n + 1) * (n + 2) * sizeof(int32_t))
-            if self.crossing_start == NULL or self.before == NULL:
-                raise MemoryError
-            at = i = 0
-            for m in range(2, n + 1):
-                for j in range(1, m):
-                    self.crossing_start[i] = at
-                    at += p.offsets[m] - p.offsets[m - 1] + p.offsets[j] - p.offsets[j - 1]
-                    i += 1
-            self.crossing_start[i] = at
-            self.crossing = doubles(at)
-            self.crossing_x = doubles(i + 4)
-            self.choose_crossings()
-            for m in range(1, n + 1):
-                at = p.offsets[m - 1]
-                for h in range(n + 2):
-                    self.before[m * (n + 2) + h] = <int32_t>(at - p.offsets[m - 1])
-                    if at < p.offsets[m] and p.heads[at] == h:
-                        at += 1
+            self.prepare_crossings()
         if self.fam[TREE_] != NULL:
             self.matrix = doubles(2 * (n + 1) * (n + 1))
             self.tree_scratch = malloc(max(
@@ -274,7 +251,7 @@ cdef class BeliefPropagation:
         cdef double* at
         cdef double strength = 0.0, own
         cdef Row* row
-        rows.kind, rows.theta, rows.parts = kind, theta, parts
+        rows.kind, rows.parts = kind, parts
         rows.row = <Row*>malloc(p.arcs * sizeof(Row))
         rows.x = <double*>malloc(3 * (parts + 4) * sizeof(double))
         if rows.row == NULL or rows.x == NULL:
@@ -363,20 +340,41 @@ cdef class BeliefPropagation:
             exponentials(self.weights, parts, 0.0)
         return 0
 
-    cdef void choose_crossings(self) noexcept nogil:
-        """The domain of NOCROSS: odds where the prefix sums keep their digits and no product of an
-        arc's messages leaves the range."""
-        cdef Py_ssize_t i, pairs = triangle(self.p.n)
+    cdef int prepare_crossings(self) except -1:
+        """Places and domain of the messages of NOCROSS: odds where the prefix sums keep their
+        digits and no product of an arc's messages leaves the range."""
+        cdef Places* p = self.p
+        cdef Py_ssize_t i = 0, pairs = triangle(p.n), width = p.n + 2
+        cdef int j, m, h
+        cdef int64_t at = 0
         cdef double strength = 0.0
+        self.crossing_start = <int64_t*>malloc((pairs + 1) * sizeof(int64_t))
+        self.before = <int32_t*>malloc((p.n + 1) * width * sizeof(int32_t))
+        if self.crossing_start == NULL or self.before == NULL:
+            raise MemoryError
+        for m in range(2, p.n + 1):
+            for j in range(1, m):
+                self.crossing_start[i] = at
+                at += p.offsets[m] - p.offsets[m - 1] + p.offsets[j] - p.offsets[j - 1]
+                i += 1
+        self.crossing_start[pairs] = at
+        self.crossing = doubles(at)
+        self.crossing_x = doubles(pairs + 4)
+        for m in range(1, p.n + 1):
+            j = p.offsets[m - 1]
+            for h in range(width):
+                self.before[m * width + h] = j - p.offsets[m - 1]
+                j += j < p.offsets[m] and p.heads[j] == h
         for i in range(pairs):
             strength = max(strength, fabs(self.nocross[i]))
             self.crossing_x[i] = self.nocross[i]
         self.crossing_odds = not (self.by_logs or self.joined or strength > 10.0
-                                  or strength * self.p.n > STRONGEST_SUM)
+                                  or strength * p.n > STRONGEST_SUM)
         if self.crossing_odds:
             exponentials(self.crossing_x, pairs, 0.0)
-            for i in range(self.crossing_start[pairs]):
-                self.crossing[i] = 1.0
+            for at in range(self.crossing_start[pairs]):
+                self.crossing[at] = 1.0
+        return 0
 
     cdef void add_up(self) noexcept nogil:
         cdef int a, kind

@@ -41,7 +41,7 @@ def default_engine(*, projective: bool, families: Iterable[str] = (LINK,)) -> En
 # What follows the name in find_engine, with the values that it has otherwise.
 OPTIONS: dict[str, tuple[str, ...]] = {
     "hill-climbing": ("start", "restarts", "seed"),
-    "bp": tuple(f.name for f in fields(BELIEF_PROPAGATION) if f.name != "scale"),
+    "bp": tuple(f.name for f in fields(BELIEF_PROPAGATION)),
 }
 
 
