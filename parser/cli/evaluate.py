@@ -163,6 +163,6 @@ def time_engines(
     rows = [run.row() for run in runs]
     click.echo(json.dumps(rows) if as_json else table(rows))
     if not as_json:
-        for line in filter(None, (run.climbing() for run in runs)):
+        for line in (line for run in runs for line in run.details()):
             click.echo(f"\n{line}")
         click.echo(f"\n{rules.name} rules; one thread; times without reading and writing")
