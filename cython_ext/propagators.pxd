@@ -14,7 +14,7 @@ from cython_ext.semiring cimport (
 
 
 cdef enum:
-    CAP = 10000000
+    CAP = 1000000
 
 
 cdef inline double capped(double x) noexcept nogil:
