@@ -40,8 +40,18 @@ from parser.treebank import read_all
 )
 @click.option("--prune-heads", type=int, help="Heads kept for a word, at most.")
 @click.option("--prune-threshold", type=float, help="Least marginal relative to the word's best.")
+@click.option(
+    "--engine",
+    metavar="NAME[:OPTION=VALUE,...]",
+    help="Inference in training, and the model's own later; also decides the kind of trees if it "
+    "has but one.  [default: the cheapest exact engine for the trees and factors; where there is "
+    "none, hill-climbing, or bp:iterations=5 for the CRF]",
+)
 @click.option("--learner", type=click.Choice(LEARNERS), help="[default: mira]")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), help="Of the CRF.  [default: sgd]")
+@click.option("--rate", type=float, help="Of the CRF, for a sentence.  [default: 0.1]")
+@click.option("--l2", type=float, help="Penalty of the CRF, a sentence.  [default: 0]")
+@click.option("--batch", type=int, help="Sentences in a step of the CRF.  [default: 1]")
 @click.option(
     "--projective/--non-projective",
     default=None,
@@ -76,8 +86,8 @@ def train(
     """Train a parser on gold trees and write it to one file.
 
     A checkpoint, OUTPUT.checkpoint, is written after each epoch and removed at the end; --resume
-    takes it up and ends in the same model as an uninterrupted run.  --jobs prunes, and parses the
-    dev set, on several threads; the weights are learned on one.
+    takes it up and ends in the same model as an uninterrupted run.  --jobs prunes, computes the
+    gradients of a --batch, and parses the dev set on several threads.
 
     \b
     Example:
@@ -145,6 +155,7 @@ def describe(trainer: Trainer) -> str:
         f"arcs{note}, {d['multi_root_sentences']} have several roots\n"
         f"{s.learner}, {kind} trees, {'single root' if s.single_root else 'several roots'}, "
         f"factors {', '.join(s.factors)}, {'labelled' if s.labelled else 'unlabelled'}"
+        + (f", engine {s.engine}" if s.engine else "")
     )
 
 

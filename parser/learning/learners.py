@@ -1,9 +1,12 @@
-"""Perceptron, MIRA and CRF: from one sentence to a change of the weights."""
+"""Perceptron, MIRA and CRF: from sentences to a change of the weights."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,41 +32,41 @@ class Example:
 
 
 class Learner(ABC):
-    """Online learning of the weights of arcs and parts.  `step` is called once a sentence."""
+    """Online learning of the weights of arcs and parts.
+
+    Only `step` changes the weights, and nothing else is kept of a sentence.  `jobs` threads share a
+    step over several sentences, where the learner has such; the weights do not depend on it.
+    """
 
     TOLERANCE = 1e-8  # smaller coefficients of a gradient are left out
 
-    def __init__(self, scorer: Scorer, engine: Engine, settings: Settings) -> None:
+    def __init__(self, scorer: Scorer, engine: Engine, settings: Settings, jobs: int = 1) -> None:
         self.scorer = scorer
         self.engine = engine
         self.settings = settings
         self.weights = Weights(scorer.bits)
-        self._encoding: Encoding
+        self.jobs = jobs
+        self._map: Callable[..., Iterable[Any]] = map if jobs == 1 else ThreadPoolExecutor(jobs).map
 
-    def graph(self, example: Example) -> ScoredGraph:
-        """The candidate arcs and their parts under the present weights."""
-        self._encoding = self.scorer.encode_ids(*example.columns)
+    def score(self, example: Example) -> tuple[Encoding, ScoredGraph]:
+        """The hashes of a sentence; its arcs and their parts under the present weights."""
+        encoding = self.scorer.encode_ids(*example.columns)
         (graph,) = self.scorer.graphs(
-            [self._encoding],
+            [encoding],
             self.weights.table,
             projective=bool(self.settings.projective),
             single_root=bool(self.settings.single_root),
             arcs=None if example.arcs is None else [example.arcs],
         )
-        return graph
+        return encoding, graph
 
-    def gradient(self, graph: ScoredGraph, coefficients: Values) -> Gradient:
-        """Of the graph that was made last."""
-        return self.scorer.gradient(self._encoding, graph, coefficients, self.TOLERANCE)
-
-    def step(self, example: Example) -> float:
-        """Learn from one sentence; returns the loss before the change."""
-        loss = self.update(example, self.graph(example))
-        self.weights.steps += 1
-        return loss
+    def gradient(self, encoding: Encoding, graph: ScoredGraph, coefficients: Values) -> Gradient:
+        """sum over arcs and parts of coefficient * features."""
+        return self.scorer.gradient(encoding, graph, coefficients, self.TOLERANCE)
 
     @abstractmethod
-    def update(self, example: Example, graph: ScoredGraph) -> float: ...
+    def step(self, batch: Sequence[Example]) -> float:
+        """Learn from sentences; returns the sum of their losses before the change."""
 
     def end_epoch(self) -> None:  # noqa: B027  (most learners have nothing to do)
         """Called after each pass over the data."""
@@ -76,19 +79,35 @@ class Learner(ABC):
         self.weights.restore(arrays)
 
 
-class Perceptron(Learner):
+class Online(Learner):
+    """Changes the weights after each sentence."""
+
+    def step(self, batch: Sequence[Example]) -> float:
+        loss = 0.0
+        for example in batch:
+            loss += self.update(example)
+            self.weights.steps += 1
+        return loss
+
+    @abstractmethod
+    def update(self, example: Example) -> float:
+        """Learn from one sentence; returns the loss before the change."""
+
+
+class Perceptron(Online):
     """Averaged structured perceptron (Collins 2002).  Loss: wrong heads."""
 
-    def update(self, example: Example, graph: ScoredGraph) -> float:
+    def update(self, example: Example) -> float:
+        encoding, graph = self.score(example)
         guess = self.engine.best(graph).heads
         wrong = int((guess != example.heads).sum())
         if wrong:
             difference = subtract(graph.indicator(example.heads), graph.indicator(guess))
-            self.weights.add(self.gradient(graph, difference), 1.0)
+            self.weights.add(self.gradient(encoding, graph, difference), 1.0)
         return float(wrong)
 
 
-class Mira(Learner):
+class Mira(Online):
     """Margin-infused relaxed algorithm (Crammer et al. 2006; McDonald et al. 2005).
 
     k = 1: the tree that is best by score plus wrong heads gives the constraint, and the step is
@@ -96,7 +115,8 @@ class Mira(Learner):
     of the k best such trees, each multiplier at most C, by Hildreth's algorithm.
     """
 
-    def update(self, example: Example, graph: ScoredGraph) -> float:
+    def update(self, example: Example) -> float:
+        encoding, graph = self.score(example)
         gold = graph.indicator(example.heads)
         augmented = replace(graph, scores=graph.scores + (1.0 - gold[LINK]))
         if self.settings.k == 1:
@@ -108,7 +128,7 @@ class Mira(Learner):
             difference = subtract(gold, graph.indicator(tree))
             violation = float((tree != example.heads).sum()) - dot(difference, graph.values)
             if violation > 1e-9:
-                differences.append(self.gradient(graph, difference))
+                differences.append(self.gradient(encoding, graph, difference))
                 violations.append(violation)
         if violations:
             steps = hildreth(gram(differences), np.array(violations), self.settings.aggressiveness)
@@ -153,19 +173,23 @@ def hildreth(
 
 
 class Crf(Learner):
-    """log p(gold tree) by stochastic gradient ascent; the gradient is exact.
+    """log p(gold tree) by stochastic gradient ascent, under any engine with marginals.
 
-    The gradient of an arc or part is 1[in the gold tree] - its marginal.  Plain steps fall with
-    the number of passes, rate / (1 + passes); AdaGrad has a rate for each weight (Duchi et al.
-    2011).  The L2 penalty l2/2 |w|^2 a sentence is paid in one dense pass every DECAY_STEPS
-    sentences.
-    Loss: -log p.
+    The gradient of an arc or part is 1[in the gold tree] - its marginal: exact where the engine is,
+    and with beliefs that of the Bethe approximation.  A step is the rate times the sum of the
+    gradients of a batch, all under the same weights, so that the rate is that of one sentence.
+    Plain steps fall with the number of passes, rate / (1 + passes); AdaGrad has a rate for each
+    weight, and squares the sum (Duchi et al. 2011).  The L2 penalty l2/2 |w|^2 a sentence is paid
+    in one dense pass every DECAY_STEPS sentences.
+    Loss: -log p; with Bethe log Z it may be negative.
+
+    Gradients are added in the order of the batch, and each row of weights is changed by one thread.
     """
 
     DECAY_STEPS = 1000
 
-    def __init__(self, scorer: Scorer, engine: Engine, settings: Settings) -> None:
-        super().__init__(scorer, engine, settings)
+    def __init__(self, scorer: Scorer, engine: Engine, settings: Settings, jobs: int = 1) -> None:
+        super().__init__(scorer, engine, settings, jobs)
         self.squares = np.zeros_like(self.weights.table) if self.adagrad else None
         self.passes = 0
 
@@ -177,19 +201,37 @@ class Crf(Learner):
     def rate(self) -> float:
         return self.settings.rate if self.adagrad else self.settings.rate / (1 + self.passes)
 
-    def update(self, example: Example, graph: ScoredGraph) -> float:
+    def step(self, batch: Sequence[Example]) -> float:
+        run = self._map if len(batch) > 1 else map
+        losses, gradients = zip(*run(self.ascent, batch), strict=True)
+        w = self.weights
+        rows, values = w.total(gradients)
+        cuts = [len(rows) * i // self.jobs for i in range(self.jobs + 1)]
+        list(run(self.climb, [(rows[i:j], values[i:j]) for i, j in pairwise(cuts)]))
+        last = w.steps + len(batch) - 1
+        due = last // self.DECAY_STEPS - (w.steps - 1) // self.DECAY_STEPS
+        if self.settings.l2 and due:
+            share = max(0.0, 1.0 - self.rate * self.settings.l2)
+            w.decay(share ** (due * self.DECAY_STEPS))
+        w.steps = last + 1
+        return sum(losses)
+
+    def ascent(self, example: Example) -> tuple[float, Gradient]:
+        """-log p of a sentence's gold tree, and the gradient of log p."""
+        encoding, graph = self.score(example)
         expected = self.engine.expectations(graph)
         gold = graph.indicator(example.heads)
         marginals = {LINK: expected.marginals, **expected.part_marginals}
-        rows, values = self.gradient(graph, subtract(gold, marginals))
+        gradient = self.gradient(encoding, graph, subtract(gold, marginals))
+        return float(expected.log_z - dot(gold, graph.values)), gradient
+
+    def climb(self, gradient: Gradient) -> None:
+        """Change the weights of a gradient's rows."""
         w = self.weights
         if self.squares is None:
-            w.add((rows, values), self.rate)
+            w.add(gradient, self.rate)
         else:
-            kernel.adagrad(w.table, self.squares, w.sums, rows, values, self.rate, w.steps)
-        if self.settings.l2 and w.steps % self.DECAY_STEPS == 0:
-            w.decay(max(0.0, 1.0 - self.rate * self.settings.l2) ** self.DECAY_STEPS)
-        return float(expected.log_z - dot(gold, graph.values))
+            kernel.adagrad(w.table, self.squares, w.sums, *gradient, self.rate, w.steps)
 
     def end_epoch(self) -> None:
         self.passes += 1

@@ -19,7 +19,7 @@ import numpy as np
 from parser.evaluation import Reference, Rules
 from parser.features import Columns, CompactTable, Vocabulary
 from parser.graph import Arcs, GraphError, all_arcs
-from parser.inference import HILL_CLIMBING, default_engine
+from parser.inference import BELIEF_PROPAGATION, Engine, default_engine, find_engine
 from parser.labelling import Labeller
 from parser.learning.calibration import fit_scale
 from parser.learning.learners import LEARNERS, Example, Learner, PrunerCrf
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 # Up to this share of trees with crossing arcs the projective constraint helps more than it hurts:
 # on dev data it gained 0.5 UAS on LinES (5 %) and lost 0.3 on Danish (16 %).
 PROJECTIVE_SHARE = 0.10
+CRF_ENGINE = "bp:iterations=5"  # of a CRF, where no exact engine has marginals
 FULL_GRAPHS = 100  # unpruned dev sentences that the scale is fitted to, at most
 
 
@@ -54,21 +55,46 @@ Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 
 
 def resolve(settings: Settings, sentences: Sequence[Sentence]) -> tuple[Settings, dict[str, Any]]:
-    """Fill in the tree constraint from the training trees, and describe them."""
+    """Fill in what is left open from the training trees, and describe them.
+
+    An engine for one kind of trees decides the tree constraint; otherwise the training trees do.
+    """
     crossing = sum(not projective(s.heads) for s in sentences)
     several = sum(len(roots(s.heads)) > 1 for s in sentences)
     if settings.projective is None:
-        settings = replace(settings, projective=crossing <= PROJECTIVE_SHARE * len(sentences))
+        kinds = find_engine(settings.engine).constraints if settings.engine else ()
+        few = crossing <= PROJECTIVE_SHARE * len(sentences)
+        settings = replace(settings, projective=next(iter(kinds)) if len(kinds) == 1 else few)
     if settings.single_root is None:
         settings = replace(settings, single_root=several == 0)
     if settings.prune is None:
         settings = replace(settings, prune=settings.second_order)
+    undecided = settings.learner == "crf" and not settings.engine
+    if undecided and not settings.make_engine().has_marginals:
+        settings = replace(settings, engine=CRF_ENGINE)
     return settings, {
         "sentences": len(sentences),
         "words": sum(map(len, sentences)),
         "non_projective_sentences": crossing,
         "multi_root_sentences": several,
     }
+
+
+def checked_engine(settings: Settings) -> Engine:
+    """The engine of resolved settings.  TrainingError: it cannot be trained with."""
+    engine = settings.make_engine()
+    try:
+        engine.check_families(settings.factors)
+    except GraphError as error:
+        raise TrainingError(str(error)) from None
+    if settings.projective not in engine.constraints:
+        kind = "projective" if settings.projective else "non-projective"
+        raise TrainingError(f"engine {engine.name} cannot keep to {kind} trees")
+    if settings.learner == "crf" and not engine.has_marginals:
+        raise TrainingError(
+            f"learner crf needs marginals, which engine {engine.name} does not have"
+        )
+    return engine
 
 
 def fingerprint(sentences: Iterable[Sentence]) -> str:
@@ -92,7 +118,8 @@ class Trainer:
     checkpoint : Path, optional
         Written after each epoch, whole or not at all.
     jobs : int
-        Threads that parse the dev set.
+        Threads that prune, share the steps of a CRF, and parse the dev set.  The model does not
+        depend on it.
     progress : callable
         Wraps the loops over sentences, e.g. in a progress bar.
     announce : callable
@@ -127,18 +154,12 @@ class Trainer:
         self.history: list[Epoch] = []
         self.best: CompactTable | None = None
         self.best_score = -1.0
+        engine = checked_engine(self.settings)
         vocabulary = Vocabulary.build(sentences, self.settings.cutoff)
         self.scorer = make_scorer(vocabulary, self.settings)
-        engine = default_engine(
-            projective=bool(self.settings.projective), families=self.settings.factors
+        self.learner: Learner = LEARNERS[self.settings.learner](
+            self.scorer, engine, self.settings, jobs
         )
-        if self.settings.learner == "crf" and engine is HILL_CLIMBING:
-            raise TrainingError(
-                "learner crf needs marginals, which no engine has for non-projective trees with "
-                f"the factors {', '.join(self.settings.factors)}; use mira or perceptron, or "
-                "--projective"
-            )
-        self.learner: Learner = LEARNERS[self.settings.learner](self.scorer, engine, self.settings)
         self.pruner: Pruner | None = None
         self.labeller: Labeller | None = None
         # Dev scoring never ends a run over a tree with several roots.
@@ -156,7 +177,15 @@ class Trainer:
         examples = [
             Example(each, s.heads, kept)
             for each, s, kept in zip(columns, self.sentences, arcs, strict=True)
+            if self.within_reach(s)
         ]
+        if not examples:
+            raise TrainingError("no sentence has a tree that the engine of the CRF can make")
+        if len(examples) < len(columns):
+            self.announce(
+                f"{len(columns) - len(examples)} sentences left out: a CRF has no probability for "
+                "trees that its engine cannot make"
+            )
         while len(self.history) < self.settings.epochs and not self.out_of_patience():
             epoch = self.epoch(examples)
             self.history.append(epoch)
@@ -168,12 +197,20 @@ class Trainer:
             model.scale = self.fit_scale(model)
         return model
 
-    def fit_scale(self, model: Model) -> float:
-        """The scale of log potentials, by an exact engine, if only over projective trees."""
+    def within_reach(self, sentence: Sentence) -> bool:
+        """Whether the learner can take the gold tree: a CRF only such as its engine can make."""
         s = self.settings
-        for projective_trees in (bool(s.projective), True):
-            engine = default_engine(projective=projective_trees, families=s.factors)
-            if engine.has_marginals:
+        crossing = s.projective and not projective(sentence.heads)
+        several = s.single_root and len(roots(sentence.heads)) > 1
+        return s.learner != "crf" or not (crossing or several)
+
+    def fit_scale(self, model: Model) -> float:
+        """The scale of log potentials, by the first engine that has marginals: the model's, belief
+        propagation, an exact one over projective trees."""
+        s = self.settings
+        exact = default_engine(projective=True, families=s.factors)
+        for engine in (s.make_engine(), BELIEF_PROPAGATION, exact):
+            if engine.has_marginals and set(s.factors) <= engine.families:
                 # All graphs are held at once, and those with every part are large.
                 dev = self.dev if s.prune or not s.second_order else self.dev[:FULL_GRAPHS]
                 return fit_scale(engine, Parser(model, engine).graphs(dev), [d.heads for d in dev])
@@ -188,7 +225,7 @@ class Trainer:
         for number in range(1, s.prune_epochs + 1):
             order = np.random.default_rng([s.seed, 0, number]).permutation(len(examples))
             for i in self.progress(order.tolist(), f"pruner {number}"):
-                learner.step(examples[i])
+                learner.step([examples[i]])
             learner.end_epoch()
         self.pruner = replace(pruner, table=learner.weights.average(s.keep_rows))
         kept = self.prune(columns, self.sentences, "train")
@@ -237,9 +274,13 @@ class Trainer:
         number = len(self.history) + 1
         start = time.perf_counter()
         order = np.random.default_rng([self.settings.seed, number]).permutation(len(examples))
+        batches = [
+            order[first : first + self.settings.batch].tolist()
+            for first in range(0, len(order), self.settings.batch)
+        ]
         loss = 0.0
-        for i in self.progress(order.tolist(), f"epoch {number}"):
-            loss += self.learner.step(examples[i])
+        for batch in self.progress(batches, f"epoch {number}"):
+            loss += self.learner.step([examples[i] for i in batch])
         self.learner.end_epoch()
         table = self.learner.weights.average(self.settings.keep_rows)
         uas, las = self.score(table)

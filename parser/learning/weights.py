@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+
 import numpy as np
 
 from cython_ext import features as kernel
@@ -25,6 +28,25 @@ class Weights:
     def add(self, gradient: Gradient, step: float) -> None:
         """table += step * gradient."""
         kernel.add(self.table, self.sums, *gradient, step, self.steps)
+
+    def total(self, gradients: Sequence[Gradient]) -> Gradient:
+        """Their sum, added in the order given.  Linear in the rows of all."""
+        if len(gradients) == 1:
+            return gradients[0]
+        every = np.concatenate([rows for rows, _ in gradients])
+        numbers = np.arange(len(every), dtype=np.int32)
+        self._places[every] = numbers
+        rows = every[self._places[every] == numbers]  # each where it is met last
+        self._places[rows] = numbers[: len(rows)]
+        values = np.zeros((len(rows), kernel.SLOTS), np.float32)
+        for some, summands in gradients:
+            values[self._places[some]] += summands
+        return rows, values
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """By row of the table, its place in a sum that has it; anything for other rows."""
+        return np.empty(len(self.table), np.int32)
 
     def decay(self, factor: float) -> None:
         """table *= factor, in one dense pass."""

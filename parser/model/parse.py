@@ -13,7 +13,7 @@ import numpy as np
 
 from parser.features import Columns
 from parser.graph import Arcs, GraphError, ScoredGraph, all_arcs
-from parser.inference import Engine, MinimumBayesRisk, Result, default_engine
+from parser.inference import Engine, Result
 from parser.model.model import Model
 from parser.treebank import Sentence
 
@@ -51,7 +51,7 @@ class Parser:
     ----------
     model : Model
     engine : Engine, optional
-        Default: the exact engine for the model's tree constraint.
+        Default: that of the model's settings.  Its probabilities are under the model's scale.
     single_root : bool, optional
         Default: as the model's training trees.
     keep_heads : bool
@@ -76,11 +76,7 @@ class Parser:
     ) -> None:
         settings = model.settings
         self.model = model
-        self.engine = engine or default_engine(
-            projective=bool(settings.projective), families=settings.factors
-        )
-        if isinstance(self.engine, MinimumBayesRisk):
-            self.engine = MinimumBayesRisk(self.engine.engine, model.scale)
+        self.engine = (engine or settings.make_engine()).calibrated(model.scale)
         # An engine for one kind of trees decides; otherwise the model's kind.
         only = set(self.engine.constraints)
         self.projective = only.pop() if len(only) == 1 else bool(settings.projective)
@@ -94,7 +90,7 @@ class Parser:
         if confidence and not self.engine.has_marginals:
             raise GraphError(
                 f"engine {self.engine.name} has no marginals, so there is no confidence; "
-                "an exact engine such as grandsibling has, for projective trees"
+                "bp has, and so have exact engines such as grandsibling, for projective trees"
             )
 
     def graphs(

@@ -10,6 +10,7 @@ from typing import Any
 
 from parser.features import PART_SETS
 from parser.graph import CHILDSEQ, FAMILIES, GRAND, LINK
+from parser.inference import Engine, default_engine, find_engine
 
 LEARNERS = ("mira", "perceptron", "crf")
 OPTIMIZERS = ("sgd", "adagrad")
@@ -33,6 +34,8 @@ class Settings:
         arc relative to the word's best.
     prune_epochs, prune_bits : of the CRF's training.
     projective, single_root : tree constraint; None: as the training trees are.
+    engine : inference in training and, unless another is asked for, in parsing; "": the default for
+        the trees and factors.
     labelled : whether relations are learned.
     bits : the feature table has 2**bits rows of 16 weights.
     cutoff : forms and lemmas seen fewer times count as unknown.
@@ -43,6 +46,7 @@ class Settings:
     seed : of the order of the sentences.
     aggressiveness : the largest MIRA step C.
     k : trees in a MIRA step.
+    batch : sentences in a CRF step.
     optimizer, rate, l2 : of the CRF.  The rate of sgd falls as 1 / (1 + passes).
     label_epochs, label_rate, label_bits : of the labeller.
     """
@@ -56,6 +60,7 @@ class Settings:
     prune_bits: int = 18
     projective: bool | None = None
     single_root: bool | None = None
+    engine: str = ""
     labelled: bool = True
     bits: int = 21
     cutoff: int = 2
@@ -66,6 +71,7 @@ class Settings:
     seed: int = 0
     aggressiveness: float = 0.1
     k: int = 1
+    batch: int = 1
     optimizer: str = "sgd"
     rate: float = 0.1
     l2: float = 0.0
@@ -103,6 +109,7 @@ class Settings:
             ("seed", 0, 2**63 - 1),
             ("aggressiveness", 1e-12, float("inf")),
             ("k", 1, 1000),
+            ("batch", 1, 1_000_000),
             ("rate", 1e-12, 1e6),
             ("l2", 0.0, 1e6),
             ("label_epochs", 0, 10_000),
@@ -111,10 +118,25 @@ class Settings:
         ):
             if not low <= getattr(self, name) <= high:
                 raise SettingsError(f"{name}: {low} to {high}, got {getattr(self, name)}")
+        if self.batch > 1 and self.learner != "crf":
+            raise SettingsError(
+                f"batch: learner {self.learner} takes one sentence at a time, got {self.batch}"
+            )
+        if self.engine:
+            try:
+                find_engine(self.engine)
+            except ValueError as error:
+                raise SettingsError(f"engine: {error}") from None
 
     @property
     def second_order(self) -> bool:
         return set(self.factors) != {LINK}
+
+    def make_engine(self) -> Engine:
+        """The engine of that name, or the default for the tree constraint and the factors."""
+        if self.engine:
+            return find_engine(self.engine)
+        return default_engine(projective=bool(self.projective), families=self.factors)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str) -> Settings:

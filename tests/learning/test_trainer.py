@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from parser.evaluation import Reference, Rules
+from parser.inference import find_engine
 from parser.learning import Trainer, TrainingError
-from parser.model import Model, Parser, Settings
+from parser.model import Model, Parser, Settings, SettingsError
 from parser.treebank import Sentence, read_all
 
 SETTINGS = Settings(bits=14, label_bits=10, label_epochs=2, epochs=4, seed=3)
@@ -64,6 +65,125 @@ def test_the_same_seed_gives_the_same_bytes_and_threads_change_nothing(data, tmp
     two = saved(Trainer(SETTINGS, *data, jobs=2).run(), tmp_path / "two")
     other = saved(Trainer(replace(SETTINGS, seed=4), *data).run(), tmp_path / "other")
     assert one == two != other
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"factors": ("link",), "optimizer": "adagrad"},
+        {"factors": ("link", "childseq", "grand"), "projective": True},
+        {"factors": ("link", "sib"), "projective": False, "epochs": 2},
+    ],
+    ids=str,
+)
+def test_threads_that_share_a_batch_change_nothing(data, tmp_path, changes):
+    settings = replace(SETTINGS, learner="crf", batch=8, labelled=False, **changes)
+    one, two = (
+        saved(Trainer(settings, data[0], jobs=jobs).run(), tmp_path / f"{jobs}") for jobs in (1, 2)
+    )
+    assert one == two
+    assert one != saved(Trainer(replace(settings, batch=7), data[0]).run(), tmp_path / "other")
+
+
+def test_batches_are_for_the_crf_alone():
+    with pytest.raises(SettingsError, match="batch: learner mira takes one sentence at a time"):
+        replace(SETTINGS, batch=2)
+
+
+def test_the_engine_of_the_settings_trains_and_is_the_models(data, tmp_path):
+    name = "bp:iterations=3,schedule=parallel"
+    trainer = Trainer(replace(SETTINGS, engine=name, epochs=1), *data)
+    assert trainer.learner.engine.name == name
+    model = trainer.run()
+    assert model.scale != 1.0
+    model.save(tmp_path / "model")
+    loaded = Model.load(tmp_path / "model")
+    assert loaded.settings.engine == name
+    engine = Parser(loaded).engine
+    assert (engine.name, engine.iterations, engine.schedule) == (name, 3, "parallel")
+    assert engine.scale == model.scale
+    assert Parser(loaded, find_engine("grandsibling")).engine.name == "grandsibling"
+
+
+def test_an_engine_for_one_kind_of_trees_decides(data):
+    first = replace(SETTINGS, factors=("link",))
+    assert Trainer(replace(first, engine="mst"), data[0]).settings.projective is False
+    assert Trainer(replace(first, engine="projective"), data[0]).settings.projective is True
+    assert Trainer(replace(first, engine="bp"), data[0]).settings.projective is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"learner": "crf", "engine": "hill-climbing"}, "engine hill-climbing does not have"),
+        ({"engine": "mst"}, "engine mst cannot use the factor family childseq"),
+        ({"engine": "sibling"}, "engine sibling cannot use the factor family grand"),
+        (
+            {"engine": "grandsibling", "projective": False},
+            "engine grandsibling cannot keep to non-projective trees",
+        ),
+        (
+            {"learner": "crf", "projective": False, "factors": ("link", "grandsib")},
+            "engine bp:iterations=5 cannot use the factor family grandsib",
+        ),
+    ],
+    ids=str,
+)
+def test_engines_that_cannot_train_the_model_are_refused(data, changes, message):
+    with pytest.raises(TrainingError, match=message) as caught:
+        Trainer(replace(SETTINGS, **changes), *data)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_engine_that_does_not_exist_is_refused():
+    with pytest.raises(SettingsError, match="engine: 'bq' is not one of mst, projective"):
+        Settings(engine="bq")
+    with pytest.raises(SettingsError, match="engine: bp has no option 'steps'; it has iterations"):
+        Settings(engine="bp:steps=3")
+
+
+def planted(size, seed):
+    """Trees in which `c` depends on whichever of `a` and `b` has no child yet.
+
+    The first such child, at some distance before it, tells its head by its form, and half of the
+    trees have crossing arcs.
+    """
+    rng = np.random.default_rng(seed)
+    sentences = []
+    for _ in range(size):
+        first, second = rng.permutation([2, 3]).tolist()
+        before, after = (rng.choice(["x", "y", "z"], rng.integers(2, 5)).tolist() for _ in "ab")
+        forms = ["verb", "a", "b", *before, f"d{first}", *after, "c"]
+        heads = [-1, 0, *[1] * (len(before) + 2), first, *[1] * len(after), second]
+        tags = ["filler" if form in "xyz" else form[0] for form in forms]
+        sentences.append(
+            Sentence.from_columns(forms, upos=tags, heads=heads, deprels=["_"] * len(forms))
+        )
+    return sentences
+
+
+def test_a_crf_learns_second_order_structure_by_belief_propagation(tmp_path):
+    train, dev = planted(60, 0), planted(40, 1)
+    settings = replace(SETTINGS, learner="crf", labelled=False, batch=4)
+    arcs = Trainer(replace(settings, factors=("link",)), train, dev)
+    parts = Trainer(replace(settings, factors=("link", "childseq", "grand")), train, dev, jobs=2)
+    arcs.run()
+    model = parts.run()
+    assert not parts.settings.projective
+    assert max(e.dev_uas for e in arcs.history) < 97
+    assert max(e.dev_uas for e in parts.history) > 99
+    model.save(tmp_path / "model")
+    loaded = Model.load(tmp_path / "model")
+    assert loaded.settings.engine == "bp:iterations=5"
+    parser = Parser(loaded, confidence=True)
+    assert parser.engine.name == "bp:iterations=5"
+    right = 0
+    for sentence in dev:
+        parse = parser.parse(sentence)
+        right += int((parse.heads == sentence.heads)[1:].sum())
+        assert parse.arc_probabilities.min() >= 0
+        assert parse.arc_probabilities.max() <= 1 + 1e-9
+    assert right > 0.99 * sum(map(len, dev))
 
 
 def test_training_stops_when_patience_runs_out(data):
