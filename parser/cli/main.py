@@ -14,12 +14,14 @@ from parser import __version__
 from parser.cli.evaluate import evaluate
 from parser.cli.info import info, show
 from parser.cli.parse import parse
+from parser.cli.reproduce import reproduce
 from parser.cli.train import train
 from parser.evaluation import EvaluationError
 from parser.graph import GraphError
 from parser.inference import NoTreeError
 from parser.learning import TrainingError
 from parser.model import ModelError, SettingsError
+from parser.reproduction import ReproductionError
 from parser.treebank import TreebankError
 
 BAD_DATA = (
@@ -28,6 +30,7 @@ BAD_DATA = (
     ModelError,
     SettingsError,
     TrainingError,
+    ReproductionError,
     GraphError,
     NoTreeError,
     OSError,
@@ -73,5 +76,5 @@ def main(debug: bool) -> None:
     """Train, run and score dependency parsers on CoNLL-U and CoNLL-X files."""
 
 
-for command in (train, parse, evaluate, info, show):
+for command in (train, parse, evaluate, info, show, reproduce):
     main.add_command(command)

@@ -1,7 +1,7 @@
 """Learning weights from treebanks."""
 
 from parser.learning.learners import LEARNERS, Crf, Example, Learner, Mira, Perceptron
-from parser.learning.trainer import Epoch, Trainer, TrainingError, checkpoint_path
+from parser.learning.trainer import Epoch, Trainer, TrainingError, checkpoint_path, fingerprint
 
 __all__ = [
     "LEARNERS",
@@ -14,4 +14,5 @@ __all__ = [
     "Trainer",
     "TrainingError",
     "checkpoint_path",
+    "fingerprint",
 ]
