@@ -23,7 +23,7 @@ and for max-product, it goes by log-odds.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, log
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from cython_ext cimport arborescence, eisner, matrix_tree
@@ -124,9 +124,11 @@ cdef class BeliefPropagation:
     cdef const double* childseq
     cdef const double* nocross
     cdef Py_ssize_t n_pairs
-    cdef const int32_t* first
-    cdef const int32_t* second
-    cdef const double* theta
+    cdef int32_t* first                  # (pairs,) and the next three
+    cdef int32_t* second
+    cdef double* theta
+    cdef double* to_first                # messages
+    cdef double* to_second
     cdef int constraint, semiring
     cdef bint single_root
     cdef bint by_logs                    # rows go by log-odds
@@ -139,7 +141,6 @@ cdef class BeliefPropagation:
     cdef double* T                       # (arcs + 3,) by place: among the children of heads
     cdef double* P                       # (arcs,) by place
     cdef double* weights                 # (parts,) exp of CHILDSEQ, or NULL
-    cdef double* to_pair                 # (2, pairs)
     cdef int32_t* pairs_from             # (arcs + 2,) of each arc in pairs_of, for RESIDUAL
     cdef int32_t* pairs_of               # (2 pairs,)
     cdef double* sent                    # (arcs,) tot when an arc last sent, for RESIDUAL
@@ -155,8 +156,10 @@ cdef class BeliefPropagation:
     cdef double spent[7]
 
     def __cinit__(self):
-        self.memory = self.weights = self.to_pair = self.crossing = self.crossing_x = NULL
-        self.matrix = NULL
+        self.memory = self.weights = self.crossing = self.crossing_x = self.matrix = NULL
+        self.theta = self.to_first = self.to_second = NULL
+        self.first = self.second = NULL
+        self.n_pairs = 0
         self.crossing_start = NULL
         self.before = self.pairs_from = self.pairs_of = NULL
         self.tree_scratch = NULL
@@ -173,29 +176,19 @@ cdef class BeliefPropagation:
         cdef Py_ssize_t n = p.n, i
         cdef int kind
         self.layout, self.p = layout, p
-        self.keep = (scores, grand, sib, childseq, nocross, first, second, theta)
+        self.keep = (scores, grand, sib, childseq, nocross)
         self.constraint, self.single_root, self.joined = constraint, single_root, joined
         self.semiring = MAX if maximise else LOG
         self.by_logs = maximise or by_logs
         self.score = checked("candidate arcs", scores, p.arcs)
         self.childseq = checked("parts childseq", childseq, p.childseq[2 * n + 2])
         self.nocross = checked("parts nocross", nocross, triangle(n))
-        self.n_pairs = 0 if theta is None else theta.shape[0]
-        if self.n_pairs:
-            if first.shape[0] != self.n_pairs or second.shape[0] != self.n_pairs:
-                raise ValueError("pairs and their scores differ in number")
-            for i in range(self.n_pairs):
-                if not (0 <= first[i] < p.arcs and 0 <= second[i] < p.arcs
-                        and first[i] != second[i]):
-                    raise ValueError(f"pair {i} is not of two candidate arcs")
-            self.first, self.second = &first[0], &second[0]
-            self.theta = checked("pairs", theta, self.n_pairs, hard=True)
         self.memory = doubles((N_KINDS + 5) * (p.arcs + 8) + 10 * (n + 12))
         self.tot = self.memory
         self.old = self.tot + p.arcs + 8
         self.T = self.old + p.arcs + 8
         self.P = self.T + p.arcs + 8
-        present = [grand is not None, sib is not None, self.n_pairs > 0, childseq is not None,
+        present = [grand is not None, sib is not None, False, childseq is not None,
                    nocross is not None and n > 1, constraint in (EXACTLY1_, ATMOST1_),
                    constraint in (BY_MATRIX_TREE, BY_INSIDE_OUTSIDE)]
         for kind in range(N_KINDS):
@@ -208,8 +201,8 @@ cdef class BeliefPropagation:
                            p.grand[p.arcs])
         if sib is not None:
             self.fill_rows(SIB_ROWS, checked("parts sib", sib, p.sib[n + 1]), p.sib[n + 1])
-        if self.n_pairs:
-            self.to_pair = doubles(2 * self.n_pairs)
+        if theta is not None:
+            self.add_pairs(first, second, theta)
         if childseq is not None:
             self.exponentiate_chains()
         if self.fam[CROSSINGS] != NULL:
@@ -230,7 +223,11 @@ cdef class BeliefPropagation:
             free(self.rows[kind].x)
         free(self.memory)
         free(self.weights)
-        free(self.to_pair)
+        free(self.first)
+        free(self.second)
+        free(self.theta)
+        free(self.to_first)
+        free(self.to_second)
         free(self.pairs_from)
         free(self.pairs_of)
         free(self.crossing)
@@ -241,6 +238,33 @@ cdef class BeliefPropagation:
         free(self.tree_scratch)
 
     # ---- setting up ----------------------------------------------------------------------------
+
+    def add_pairs(self, const int32_t[::1] first, const int32_t[::1] second,
+                  const double[::1] theta):
+        """More pairs, as in the constructor; messages stay as they are, and new ones are 0."""
+        cdef Py_ssize_t i, before = self.n_pairs, count = before + theta.shape[0]
+        if first.shape[0] != theta.shape[0] or second.shape[0] != theta.shape[0]:
+            raise ValueError("pairs and their scores differ in number")
+        if count == before:
+            return
+        checked("pairs", theta, theta.shape[0], hard=True)
+        self.first = <int32_t*>grown(self.first, count * sizeof(int32_t))
+        self.second = <int32_t*>grown(self.second, count * sizeof(int32_t))
+        self.theta = <double*>grown(self.theta, count * sizeof(double))
+        self.to_first = <double*>grown(self.to_first, count * sizeof(double))
+        self.to_second = <double*>grown(self.to_second, count * sizeof(double))
+        for i in range(count - before):
+            if not (0 <= first[i] < self.p.arcs and 0 <= second[i] < self.p.arcs
+                    and first[i] != second[i]):
+                raise ValueError(f"pair {i} is not of two candidate arcs")
+            self.first[before + i], self.second[before + i] = first[i], second[i]
+            self.theta[before + i] = theta[i]
+            self.to_first[before + i] = self.to_second[before + i] = 0.0
+        self.n_pairs = count
+        self.fam[PAIRS] = self.P + (PAIRS + 1) * (self.p.arcs + 8)
+        free(self.pairs_from)
+        free(self.pairs_of)
+        self.pairs_from = self.pairs_of = NULL
 
     cdef int fill_rows(self, int kind, const double* theta, int64_t parts) except -1:
         """The rows of GRAND or SIB, their potentials, and the domain of their messages."""
@@ -297,17 +321,20 @@ cdef class BeliefPropagation:
         return 0
 
     cdef inline void no_factor(self, Rows* rows, Row* row, int* low, int* high) noexcept nogil:
-        """Places low..high-1 of a row of GRAND are of arcs that are in no tree together.
+        """Places low..high-1 of a row are of arcs that are in no tree together.
 
-        g -> h with h -> m: m is g or, in projective trees, beyond g.
+        GRAND, g -> h with h -> m: m is g or, in projective trees, beyond g.  SIB: the root's two
+        children, if the tree factor wants one.
         """
         cdef Places* p = self.p
         cdef int a, g, h, middle, end
         low[0] = high[0] = 0
-        if rows.kind == SIB_ROWS:
-            return
         a = p.children[row.place]
         g, h = p.heads[a], p.modifiers[a]
+        if rows.kind == SIB_ROWS:
+            if g == 0 and self.single_root and self.fam[TREE_] != NULL:
+                high[0] = row.count
+            return
         end = row.count
         while low[0] < end:                      # the first m that is not below g
             middle = (low[0] + end) >> 1
@@ -433,19 +460,19 @@ cdef class BeliefPropagation:
             fam[p.children[i]] = self.P[i]
 
     cdef void pass_pairs(self, double damping) noexcept nogil:
-        cdef Py_ssize_t i, count = self.n_pairs
+        cdef Py_ssize_t i
         cdef double* fam = self.fam[PAIRS]
-        cdef double* lam = self.to_pair
         cdef double one, other
         memset(fam, 0, self.p.arcs * sizeof(double))
-        for i in range(count):
-            one = pair_message(self.theta[i], self.tot[self.second[i]] - lam[count + i],
+        for i in range(self.n_pairs):
+            one = pair_message(self.theta[i], self.tot[self.second[i]] - self.to_second[i],
                                self.semiring)
-            other = pair_message(self.theta[i], self.tot[self.first[i]] - lam[i], self.semiring)
-            lam[i] += (1.0 - damping) * (one - lam[i])
-            lam[count + i] += (1.0 - damping) * (other - lam[count + i])
-            fam[self.first[i]] += lam[i]
-            fam[self.second[i]] += lam[count + i]
+            other = pair_message(self.theta[i], self.tot[self.first[i]] - self.to_first[i],
+                                 self.semiring)
+            self.to_first[i] += (1.0 - damping) * (one - self.to_first[i])
+            self.to_second[i] += (1.0 - damping) * (other - self.to_second[i])
+            fam[self.first[i]] += self.to_first[i]
+            fam[self.second[i]] += self.to_second[i]
 
     cdef double chain(self, Chain* c, int h, int side, int* semiring) noexcept nogil:
         """Run the chain of a side: log Z, its messages in c.lam, their domain in ``semiring``."""
@@ -842,11 +869,11 @@ cdef class BeliefPropagation:
             for at in range(self.pairs_from[a], self.pairs_from[a + 1]):
                 i = self.pairs_of[at]
                 if self.first[i] == a:
-                    self.deliver(PAIRS, self.theta[i], a, self.to_pair + i, self.second[i],
-                                 self.to_pair + self.n_pairs + i, damping)
+                    self.deliver(PAIRS, self.theta[i], a, self.to_first + i, self.second[i],
+                                 self.to_second + i, damping)
                 else:
-                    self.deliver(PAIRS, self.theta[i], a, self.to_pair + self.n_pairs + i,
-                                 self.first[i], self.to_pair + i, damping)
+                    self.deliver(PAIRS, self.theta[i], a, self.to_second + i, self.first[i],
+                                 self.to_first + i, damping)
 
     cdef inline void deliver(self, int kind, double theta, int a, const double* to_a, int b,
                              double* to_b, double damping) noexcept nogil:
@@ -912,8 +939,8 @@ cdef class BeliefPropagation:
                 self.row_beliefs(&self.rows[SIB_ROWS], &sib[0])
             if pair is not None:                 # the first of all pairs
                 for i in range(min(pair.shape[0], self.n_pairs)):
-                    x = self.tot[self.first[i]] - self.to_pair[i]
-                    y = self.tot[self.second[i]] - self.to_pair[self.n_pairs + i]
+                    x = self.tot[self.first[i]] - self.to_first[i]
+                    y = self.tot[self.second[i]] - self.to_second[i]
                     pair[i] = exp(min(0.0, self.theta[i] + x + y - pair_total(self.theta[i], x, y,
                                                                              self.semiring)))
             if childseq is not None:
@@ -976,8 +1003,8 @@ cdef class BeliefPropagation:
                 if self.fam[i] != NULL:
                     value += self.rows_log_z(&self.rows[i], own)
             for i in range(self.n_pairs):
-                value += pair_total(self.theta[i], self.tot[self.first[i]] - self.to_pair[i],
-                                    self.tot[self.second[i]] - self.to_pair[self.n_pairs + i],
+                value += pair_total(self.theta[i], self.tot[self.first[i]] - self.to_first[i],
+                                    self.tot[self.second[i]] - self.to_second[i],
                                     self.semiring)
                 value -= own[self.first[i]] + own[self.second[i]]
             if self.fam[CHAINS] != NULL:
@@ -1033,8 +1060,8 @@ cdef class BeliefPropagation:
         for kind in range(2):
             for i in range(2 * (self.rows[kind].parts + 4) if self.rows[kind].parts else 0):
                 self.rows[kind].to_one[i] = other.rows[kind].to_one[i]
-        for i in range(2 * self.n_pairs):
-            self.to_pair[i] = other.to_pair[i]
+        for i in range(self.n_pairs):
+            self.to_first[i], self.to_second[i] = other.to_first[i], other.to_second[i]
         if self.crossing != NULL:
             for i in range(self.crossing_start[triangle(self.p.n)]):
                 self.crossing[i] = other.crossing[i]
@@ -1047,6 +1074,13 @@ cdef class BeliefPropagation:
     def times(self):
         """Seconds spent in the passes of each family so far, in the order of TIMES."""
         return [self.spent[kind] for kind in range(N_KINDS)]
+
+
+cdef void* grown(void* memory, size_t size) except NULL:
+    cdef void* larger = realloc(memory, size)
+    if larger == NULL:
+        raise MemoryError
+    return larger
 
 
 cdef double* doubles(int64_t count) except NULL:

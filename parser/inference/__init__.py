@@ -13,6 +13,7 @@ from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
 from parser.inference.hill_climbing import HILL_CLIMBING
 from parser.inference.mbr import MinimumBayesRisk
+from parser.inference.relaxed import RELAXED_BP, RelaxedBeliefPropagation
 from parser.inference.second_order import GRANDPARENT, GRANDSIBLING, SIBLING
 
 ENGINES: dict[str, Engine] = {
@@ -25,6 +26,7 @@ ENGINES: dict[str, Engine] = {
         GRANDSIBLING,
         HILL_CLIMBING,
         BELIEF_PROPAGATION,
+        RELAXED_BP,
     )
 }
 
@@ -42,6 +44,7 @@ def default_engine(*, projective: bool, families: Iterable[str] = (LINK,)) -> En
 OPTIONS: dict[str, tuple[str, ...]] = {
     "hill-climbing": ("start", "restarts", "seed"),
     "bp": tuple(f.name for f in fields(BELIEF_PROPAGATION)),
+    "relaxed-bp": tuple(f.name for f in fields(RELAXED_BP) if f.name != "anneal"),
 }
 
 
@@ -91,6 +94,7 @@ __all__ = [
     "Engine",
     "MinimumBayesRisk",
     "NoTreeError",
+    "RelaxedBeliefPropagation",
     "Result",
     "default_engine",
     "find_engine",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from types import ModuleType
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from parser.inference.first_order import MST, PROJECTIVE
 SCHEDULES = {"serial": bp.SERIAL, "parallel": bp.PARALLEL, "residual": bp.RESIDUAL}
 CONSTRAINTS = ("tree", "exactly1", "atmost1", "not2", "none")
 NO2CYCLE = "+no2cycle"
+LEAST: Mapping[str, float] = {"iterations": 0, "anneal": 0, "tolerance": 0.0, "scale": 0.0}
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "schedule": tuple(SCHEDULES),
     "constraint": (*CONSTRAINTS, *(name + NO2CYCLE for name in CONSTRAINTS[1:])),
@@ -27,6 +29,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "decode": ("probabilities", "log-odds", "mode"),
     "product": ("sum", "max"),
 }
+BYTES = {GRAND: 24, SIB: 24, CHILDSEQ: 8, PAIR: 32}  # of messages, for a part
 BYTES_LIMIT = 4 * 2**30
 
 
@@ -84,15 +87,17 @@ class BeliefPropagation(Engine):
     anneal: int = 0
     scale: float = 1.0
 
+    choices: ClassVar = CHOICES
+    least: ClassVar = LEAST
     families = frozenset({LINK, PAIR, GRAND, SIB, CHILDSEQ, NOCROSS})
     constraints = frozenset({False, True})
     name = "bp"
 
     def __post_init__(self) -> None:
-        for key, allowed in CHOICES.items():
+        for key, allowed in self.choices.items():
             if getattr(self, key) not in allowed:
                 raise ValueError(f"{key}: one of {', '.join(allowed)}, got {getattr(self, key)!r}")
-        for key, low in (("iterations", 0), ("anneal", 0), ("tolerance", 0.0), ("scale", 0.0)):
+        for key, low in self.least.items():
             if not getattr(self, key) >= low:
                 raise ValueError(f"{key}: {low} or more, got {getattr(self, key)}")
         if not 0.0 <= self.damping < 1.0:
@@ -132,8 +137,7 @@ class BeliefPropagation(Engine):
         cross.  Parts of arcs that are in no tree together have belief 0.
         """
         messages, result = self._propagate(graph)
-        beliefs = {family: np.zeros(len(scores)) for family, scores in graph.parts.items()}
-        messages.part_beliefs(*map(beliefs.get, (GRAND, SIB, PAIR, CHILDSEQ, NOCROSS)))
+        beliefs = self._part_beliefs(graph, messages)
         return replace(result, log_z=messages.log_z(), part_marginals=beliefs)
 
     def k_best(self, graph: ScoredGraph, k: int) -> list[Result]:
@@ -169,6 +173,18 @@ class BeliefPropagation(Engine):
 
     def _propagate(self, graph: ScoredGraph) -> tuple[bp.BeliefPropagation, Result]:
         """Run; the kernel with its messages, and what every answer has."""
+        self._check_usable(graph)
+        done, change, messages = 0, 0.0, None
+        for step in range(self.anneal + 1):
+            warm, messages = messages, self._kernel(graph.scaled(2.0**step) if step else graph)
+            if warm is not None:
+                messages.take_messages(warm)
+            ran, change = self._run(messages, graph)
+            done += ran
+        return messages, self._result(graph, messages, done, change)
+
+    def _check_usable(self, graph: ScoredGraph) -> None:
+        """GraphError if there is no propagator for a factor, or no room for the messages."""
         self.check(graph)
         loose = self.constraint not in ("tree", "exactly1", "exactly1" + NO2CYCLE)
         if NOCROSS in graph.parts and self.nocross == "heads" and loose:
@@ -176,29 +192,41 @@ class BeliefPropagation(Engine):
                 f"engine bp: with constraint={self.constraint} a word may have no head or several; "
                 "factors nocross then need nocross=joined"
             )
-        self._check_size(graph)
-        done, change, messages = 0, 0.0, None
-        for step in range(self.anneal + 1):
-            warm, messages = messages, self._kernel(graph.scaled(2.0**step) if step else graph)
-            if warm is not None:
-                messages.take_messages(warm)
-            ran = messages.run(
-                SCHEDULES[self.schedule], self.iterations, self.damping, self.tolerance
+        size = sum(BYTES.get(f, 0) * len(scores) for f, scores in graph.parts.items())
+        if NOCROSS in graph.parts:
+            size += 8 * (graph.n - 1) * len(graph.arcs)
+        if size > BYTES_LIMIT:
+            raise GraphError(
+                f"the messages of {graph.n} words with {len(graph.arcs)} candidate arcs take "
+                f"{size / 2**30:.1f} GiB; the limit is {BYTES_LIMIT / 2**30:.0f} GiB"
             )
-            if ran is None:
-                raise failure(
-                    as_batch(graph.matrix(), None, None), 0, graph.single_root, graph.projective
-                )
-            done, change = done + ran[0], ran[1]
-        marginals = np.empty(len(graph.scores))
-        messages.beliefs(marginals)
-        return messages, Result(
+
+    def _run(self, messages: bp.BeliefPropagation, graph: ScoredGraph) -> tuple[int, float]:
+        """Iterations, and the largest change of a belief in the last."""
+        ran = messages.run(SCHEDULES[self.schedule], self.iterations, self.damping, self.tolerance)
+        if ran is None:
+            batch = as_batch(graph.matrix(), None, None)
+            raise failure(batch, 0, graph.single_root, graph.projective)
+        return ran
+
+    def _result(
+        self, graph: ScoredGraph, messages: bp.BeliefPropagation, done: int, change: float
+    ) -> Result:
+        messages.beliefs(marginals := np.empty(len(graph.scores)))
+        return Result(
             marginals=marginals,
             iterations=done,
             converged=change < self.tolerance,
             change=change,
             seconds=dict(zip(bp.TIMES, messages.times(), strict=True)),
         )
+
+    def _part_beliefs(
+        self, graph: ScoredGraph, messages: bp.BeliefPropagation
+    ) -> dict[str, np.ndarray]:
+        beliefs = {family: np.zeros(len(scores)) for family, scores in graph.parts.items()}
+        messages.part_beliefs(*map(beliefs.get, (GRAND, SIB, PAIR, CHILDSEQ, NOCROSS)))
+        return beliefs
 
     def _kernel(self, graph: ScoredGraph) -> bp.BeliefPropagation:
         first, second, theta = self._pairs(graph)
@@ -236,18 +264,6 @@ class BeliefPropagation(Engine):
         both = np.concatenate(pairs, axis=1).astype(np.int32)
         first, second = map(np.ascontiguousarray, both)
         return first, second, np.concatenate(scores)
-
-    def _check_size(self, graph: ScoredGraph) -> None:
-        """GraphError if the messages would take over 4 GiB."""
-        per_part = {GRAND: 24, SIB: 24, CHILDSEQ: 8, PAIR: 24}
-        size = sum(per_part.get(f, 0) * len(scores) for f, scores in graph.parts.items())
-        if NOCROSS in graph.parts:
-            size += 8 * (graph.n - 1) * len(graph.arcs)
-        if size > BYTES_LIMIT:
-            raise GraphError(
-                f"the messages of {graph.n} words with {len(graph.arcs)} candidate arcs take "
-                f"{size / 2**30:.1f} GiB; the limit is {BYTES_LIMIT / 2**30:.0f} GiB"
-            )
 
 
 def two_heads(graph: ScoredGraph) -> np.ndarray:

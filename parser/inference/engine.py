@@ -24,6 +24,35 @@ class Certificate:
 
 
 @dataclass(frozen=True)
+class Relaxation:
+    """What relaxed inference left out.
+
+    Attributes
+    ----------
+    rounds, solutions : int
+        Separations, and solutions of the graph so far.
+    added, total : int
+        Second-order parts that became factors, of so many.
+    bound, coarse_bound : float, optional
+        With weights of the parts left out, b >= D(beliefs || those with all parts), which then are
+        within -(e^b - 1) (1 - mu) and (e^b - 1) mu of those found: the paper's Proposition 2, its
+        lower side corrected.  Exact when the beliefs are; `expectations` gives them.
+    """
+
+    rounds: int
+    solutions: int
+    added: int
+    total: int
+    bound: float | None = None
+    coarse_bound: float | None = None
+
+    @property
+    def size(self) -> float:
+        """Share of the parts that became factors."""
+        return self.added / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True)
 class Result:
     """What an engine found.  None where it does not have it.
 
@@ -43,6 +72,8 @@ class Result:
         The largest change of a belief in the last iteration.
     seconds : mapping from a name to float
         Where the time of an iterative engine went.
+    relaxation : Relaxation
+        What relaxed inference did.
     moves : int
         Changes of hill climbing.
     gained : float
@@ -59,6 +90,7 @@ class Result:
     converged: bool = True
     change: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
+    relaxation: Relaxation | None = None
     moves: int | None = None
     gained: float | None = None
 
