@@ -129,6 +129,9 @@ cdef class BeliefPropagation:
     cdef double* theta
     cdef double* to_first                # messages
     cdef double* to_second
+    cdef bint pair_odds                  # their domain, and (pairs,) e^theta for odds
+    cdef double* pair_x
+    cdef double* pair_strength           # (arcs,) sum of |theta|
     cdef int constraint, semiring
     cdef bint single_root
     cdef bint by_logs                    # rows go by log-odds
@@ -157,7 +160,8 @@ cdef class BeliefPropagation:
 
     def __cinit__(self):
         self.memory = self.weights = self.crossing = self.crossing_x = self.matrix = NULL
-        self.theta = self.to_first = self.to_second = NULL
+        self.theta = self.to_first = self.to_second = self.pair_x = self.pair_strength = NULL
+        self.pair_odds = True
         self.first = self.second = NULL
         self.n_pairs = 0
         self.crossing_start = NULL
@@ -228,6 +232,8 @@ cdef class BeliefPropagation:
         free(self.theta)
         free(self.to_first)
         free(self.to_second)
+        free(self.pair_x)
+        free(self.pair_strength)
         free(self.pairs_from)
         free(self.pairs_of)
         free(self.crossing)
@@ -243,6 +249,7 @@ cdef class BeliefPropagation:
                   const double[::1] theta):
         """More pairs, as in the constructor; messages stay as they are, and new ones are 0."""
         cdef Py_ssize_t i, before = self.n_pairs, count = before + theta.shape[0]
+        cdef bint odds = self.pair_odds and not self.by_logs
         if first.shape[0] != theta.shape[0] or second.shape[0] != theta.shape[0]:
             raise ValueError("pairs and their scores differ in number")
         if count == before:
@@ -253,13 +260,29 @@ cdef class BeliefPropagation:
         self.theta = <double*>grown(self.theta, count * sizeof(double))
         self.to_first = <double*>grown(self.to_first, count * sizeof(double))
         self.to_second = <double*>grown(self.to_second, count * sizeof(double))
+        self.pair_x = <double*>grown(self.pair_x, (count + 4) * sizeof(double))
+        if self.pair_strength == NULL:
+            self.pair_strength = doubles(self.p.arcs)
         for i in range(count - before):
             if not (0 <= first[i] < self.p.arcs and 0 <= second[i] < self.p.arcs
                     and first[i] != second[i]):
                 raise ValueError(f"pair {i} is not of two candidate arcs")
+        for i in range(count - before):
             self.first[before + i], self.second[before + i] = first[i], second[i]
-            self.theta[before + i] = theta[i]
-            self.to_first[before + i] = self.to_second[before + i] = 0.0
+            self.theta[before + i] = self.pair_x[before + i] = theta[i]
+            self.pair_strength[first[i]] += fabs(theta[i])
+            self.pair_strength[second[i]] += fabs(theta[i])
+            odds &= fabs(theta[i]) <= STRONGEST
+            odds &= self.pair_strength[first[i]] <= STRONGEST_SUM
+            odds &= self.pair_strength[second[i]] <= STRONGEST_SUM
+        if self.pair_odds and not odds:
+            for i in range(before):
+                self.to_first[i], self.to_second[i] = -log(self.to_first[i]), -log(self.to_second[i])
+        self.pair_odds = odds
+        if odds:
+            exponentials(self.pair_x + before, count - before, 0.0)
+        for i in range(before, count):
+            self.to_first[i] = self.to_second[i] = 1.0 if odds else 0.0
         self.n_pairs = count
         self.fam[PAIRS] = self.P + (PAIRS + 1) * (self.p.arcs + 8)
         free(self.pairs_from)
@@ -459,7 +482,40 @@ cdef class BeliefPropagation:
         for i in range(p.arcs):
             fam[p.children[i]] = self.P[i]
 
+    cdef void pass_pair_odds(self) noexcept nogil:
+        """As `pair_row`, pair by pair."""
+        cdef Py_ssize_t i
+        cdef int a, b
+        cdef double x, q, Q, below, Below, r
+        for a in range(self.p.arcs):
+            self.T[a] = min(RANGE, max(-RANGE, self.tot[a]))
+            self.P[a] = 1.0
+        exponentials(self.T, self.p.arcs, 0.0)
+        for i in range(self.n_pairs):
+            a, b, x = self.first[i], self.second[i], self.pair_x[i]
+            q, Q = self.T[a] * self.to_first[i], self.T[b] * self.to_second[i]
+            below, Below = 1.0 + x * q, 1.0 + x * Q
+            r = 1.0 / (below * Below)
+            self.to_first[i] = (1.0 + Q) * below * r
+            self.to_second[i] = (1.0 + q) * Below * r
+            self.P[a] *= self.to_first[i]
+            self.P[b] *= self.to_second[i]
+        for a in range(self.p.arcs):
+            self.fam[PAIRS][a] = -log(self.P[a])
+
+    cdef inline void into_pair(self, Py_ssize_t i, double* one, double* other) noexcept nogil:
+        """What comes into pair i, as log-odds."""
+        cdef double a = self.to_first[i], b = self.to_second[i]
+        one[0] = self.tot[self.first[i]] + (log(a) if self.pair_odds else -a)
+        other[0] = self.tot[self.second[i]] + (log(b) if self.pair_odds else -b)
+
     cdef void pass_pairs(self, double damping) noexcept nogil:
+        if self.pair_odds:
+            self.pass_pair_odds()
+        else:
+            self.pass_pair_logs(damping)
+
+    cdef void pass_pair_logs(self, double damping) noexcept nogil:
         cdef Py_ssize_t i
         cdef double* fam = self.fam[PAIRS]
         cdef double one, other
@@ -939,8 +995,7 @@ cdef class BeliefPropagation:
                 self.row_beliefs(&self.rows[SIB_ROWS], &sib[0])
             if pair is not None:                 # the first of all pairs
                 for i in range(min(pair.shape[0], self.n_pairs)):
-                    x = self.tot[self.first[i]] - self.to_first[i]
-                    y = self.tot[self.second[i]] - self.to_second[i]
+                    self.into_pair(i, &x, &y)
                     pair[i] = exp(min(0.0, self.theta[i] + x + y - pair_total(self.theta[i], x, y,
                                                                              self.semiring)))
             if childseq is not None:
@@ -990,7 +1045,7 @@ cdef class BeliefPropagation:
         cdef Chain c
         cdef Py_ssize_t i
         cdef int h, m, side, semiring, a
-        cdef double value = 0.0
+        cdef double x, y, value = 0.0
         cdef double* own = self.old              # log Z of each arc
         with nogil:
             for a in range(p.arcs):
@@ -1003,9 +1058,8 @@ cdef class BeliefPropagation:
                 if self.fam[i] != NULL:
                     value += self.rows_log_z(&self.rows[i], own)
             for i in range(self.n_pairs):
-                value += pair_total(self.theta[i], self.tot[self.first[i]] - self.to_first[i],
-                                    self.tot[self.second[i]] - self.to_second[i],
-                                    self.semiring)
+                self.into_pair(i, &x, &y)
+                value += pair_total(self.theta[i], x, y, self.semiring)
                 value -= own[self.first[i]] + own[self.second[i]]
             if self.fam[CHAINS] != NULL:
                 for h in range(p.n + 1):
