@@ -67,6 +67,14 @@ class EngineRun:
                 f"{self.engine}: {sum(moves) / len(moves):.2f} moves a sentence, in "
                 f"{sum(m > 0 for m in moves)} of {len(moves)}; score gained {gained:.2f} in all"
             )
+        relaxed = [r.relaxation for r in self.results if r.relaxation is not None]
+        if relaxed:
+            size = 100 * sum(r.size for r in relaxed) / len(relaxed)
+            rounds = sum(r.rounds for r in relaxed) / len(relaxed)
+            yield (
+                f"{self.engine}: {size:.2f} % of the second-order parts of a sentence became "
+                f"factors, in {rounds:.1f} rounds"
+            )
         changes = [r.change for r in self.results if r.change is not None]
         if changes:
             count = len(self.results)

@@ -1,0 +1,215 @@
+"""Relaxed inference against enumeration, and against belief propagation over all pairs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+
+from cython_ext.relaxation import TreePairs, candidates, gains
+from parser.graph import CHILDSEQ, CODES, GRAND, LINK, NOCROSS, PAIR, SIB, ScoredGraph
+from parser.inference import (
+    BeliefPropagation,
+    RelaxedBeliefPropagation,
+    find_engine,
+)
+from parser.inference.relaxed import Likely, Pairs, Solver, bounds, relax
+from tests.inference.factor_graph import random_graph, trees_of
+
+ENDLESS = {"iterations": 5000, "tolerance": 1e-13}
+
+
+def exact(graph: ScoredGraph) -> tuple[np.ndarray, np.ndarray]:
+    """Marginals of arcs, and of pairs of arcs, by enumeration."""
+    trees = trees_of(graph)
+    scores = np.array([graph.score(tree) for tree in trees])
+    p = np.exp(scores - scores.max())
+    on = np.array([graph.indicator(tree)[LINK] for tree in trees])
+    joint = (on * (p / p.sum())[:, None]).T @ on
+    return np.diag(joint), joint
+
+
+class Enumeration(Solver):
+    """Exact marginals of a graph that grows."""
+
+    def __init__(self, graph: ScoredGraph) -> None:
+        self.graph = replace(graph, pairs=np.zeros((2, 0), np.int32), parts={PAIR: np.zeros(0)})
+        self.calls = 0
+
+    def add(self, pairs: Pairs) -> None:
+        self.graph = replace(
+            self.graph,
+            pairs=np.concatenate([self.graph.pairs, pairs.arcs], axis=1),
+            parts={PAIR: np.concatenate([self.graph.parts[PAIR], pairs.values])},
+        )
+
+    def solve(self) -> np.ndarray:
+        self.calls += 1
+        marginals, self.joint = exact(self.graph)
+        return marginals
+
+    def likely(self, family: str, marginals: np.ndarray, least: float) -> Likely:
+        layout = self.graph.arcs.layout
+        places, arcs, _ = candidates(
+            layout, CODES[family], np.ones(len(marginals)), None, False, False, 0.0
+        )
+        mu = self.joint[arcs[0], arcs[1]]
+        keep = mu > least
+        return places[keep], arcs[:, keep], mu[keep]
+
+
+@pytest.mark.parametrize("single_root", [False, True])
+def test_marginals_of_pairs_come_from_the_inverse_laplacian(single_root):
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 3, 4, 5):
+        graph = random_graph(rng, n, single_root=single_root, scale=2.0, arcs=n * n * 2 // 3)
+        marginals, joint = exact(graph)
+        pairs = TreePairs(graph.arcs.layout, graph.scores, single_root)
+        np.testing.assert_allclose(pairs.marginals(), marginals, atol=1e-12)
+        first, second = np.nonzero(~np.eye(len(marginals), dtype=bool))
+        found = pairs.joint(first.astype(np.int32), second.astype(np.int32))
+        np.testing.assert_allclose(found, joint[first, second], atol=1e-12)
+
+
+@pytest.mark.parametrize("projective", [False, True])
+@pytest.mark.parametrize("single_root", [False, True])
+@pytest.mark.parametrize("family", [GRAND, SIB])
+def test_candidates_are_the_likely_parts_that_a_tree_can_have(projective, single_root, family):
+    graph = random_graph(
+        np.random.default_rng(1), 5, (family,), projective=projective, single_root=single_root
+    )
+    layout, code = graph.arcs.layout, CODES[family]
+    kind = (projective, single_root)
+    everything, _, _ = candidates(layout, code, np.ones(len(graph.arcs)), None, *kind, 0.0)
+    fired = np.unique(np.concatenate([graph.fired(family, tree) for tree in trees_of(graph)]))
+    assert sorted(everything.tolist()) == fired.tolist()
+
+    beliefs = exact(graph)[0].copy()
+    places, arcs, mu = candidates(layout, code, beliefs, None, *kind, 0.05)
+    low = beliefs[arcs[0]] + beliefs[arcs[1]] - 1.0
+    np.testing.assert_allclose(mu, np.maximum(beliefs[arcs[0]] * beliefs[arcs[1]], low))
+    assert (mu > 0.05).all()
+    index = graph.index(family)
+    for place, pair in zip(places.tolist(), arcs.T.tolist(), strict=True):
+        x, y, z = index[:, place].tolist()
+        ends = {(int(graph.heads[a]), int(graph.modifiers[a])) for a in pair}
+        assert ends == ({(x, y), (y, z)} if family == GRAND else {(x, y), (x, z)})
+
+
+def test_gains_are_divergences_of_two_outcomes():
+    mu, theta = (
+        x.ravel() for x in np.meshgrid([0.0, 1e-9, 0.2, 0.7, 1.0], [-9.0, -1e-9, 0.5, 40.0])
+    )
+    after = mu * np.exp(theta) / (1 - mu + mu * np.exp(theta))
+
+    def divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = [p * np.log(p / q), (1 - p) * np.log((1 - p) / (1 - q))]
+        return sum(np.nan_to_num(term, nan=0.0, posinf=0.0, neginf=0.0) for term in terms)
+
+    reverse, forward = gains(mu, theta, False), gains(mu, theta, True)
+    within = (mu > 0) & (mu < 1) & (after < 1)
+    np.testing.assert_allclose(reverse[within], divergence(mu, after)[within], atol=1e-12)
+    np.testing.assert_allclose(forward[within], divergence(after, mu)[within], atol=1e-12)
+    assert (reverse >= 0).all()
+    assert (reverse <= theta**2 / 8 + 1e-12).all()
+    assert (reverse <= mu * (np.expm1(np.abs(theta)) - np.abs(theta)) + 1e-12).all()
+    assert (reverse[mu == 0] == 0).all()
+
+
+@pytest.mark.parametrize("projective", [False, True])
+@pytest.mark.parametrize("start", ["warm", "cold"])
+@pytest.mark.parametrize("families", [(GRAND, SIB), (GRAND, SIB, CHILDSEQ, NOCROSS)])
+def test_with_eps_0_and_no_end_of_rounds_it_is_full_belief_propagation(projective, start, families):
+    rng = np.random.default_rng(2)
+    for n in (2, 5, 9):
+        graph = random_graph(rng, n, families, projective=projective, scale=0.4, arcs=n * n)
+        full = BeliefPropagation(**ENDLESS).expectations(graph)
+        found = RelaxedBeliefPropagation(rounds=inf, eps=0.0, start=start, **ENDLESS).expectations(
+            graph
+        )
+        np.testing.assert_allclose(found.marginals, full.marginals, atol=1e-9)
+        assert found.log_z == pytest.approx(full.log_z, abs=1e-8)
+        for family, beliefs in full.part_marginals.items():
+            np.testing.assert_allclose(found.part_marginals[family], beliefs, atol=1e-9)
+
+
+def test_rounds_are_separations():
+    graph = random_graph(np.random.default_rng(3), 7, (GRAND, SIB), scale=0.5)
+    arcs = BeliefPropagation(**ENDLESS).best(replace(graph, parts={}))
+    none = RelaxedBeliefPropagation(rounds=0.0, **ENDLESS).best(graph)
+    np.testing.assert_allclose(none.marginals, arcs.marginals)
+    assert (none.relaxation.rounds, none.relaxation.solutions, none.relaxation.added) == (0, 1, 0)
+    one = RelaxedBeliefPropagation(**ENDLESS).best(graph)
+    assert (one.relaxation.rounds, one.relaxation.solutions) == (1, 2)
+    assert 0 < one.relaxation.size < 1
+    many = RelaxedBeliefPropagation(rounds=inf, **ENDLESS).best(graph)
+    assert many.relaxation.solutions == many.relaxation.rounds  # the last found nothing
+    assert many.relaxation.added >= one.relaxation.added
+    full = BeliefPropagation(**ENDLESS).best(graph).marginals
+    errors = [np.abs(each.marginals - full).mean() for each in (none, one, many)]
+    assert errors[0] > errors[1] > errors[2]
+    sure = RelaxedBeliefPropagation(eps=100.0, **ENDLESS).best(graph)
+    assert (sure.relaxation.solutions, sure.relaxation.added) == (1, 0)
+
+
+def test_the_algorithm_works_around_any_solver():
+    rng = np.random.default_rng(4)
+    for projective in (False, True):
+        graph = random_graph(rng, 4, (GRAND, SIB), projective=projective, scale=0.6)
+        full = exact(graph)[0]
+        solver = Enumeration(graph)
+        marginals, done, added = relax(graph, solver, inf, 0.0)
+        np.testing.assert_allclose(marginals, full, atol=1e-12)
+        assert done.solutions == solver.calls
+        for family in (GRAND, SIB):
+            places = np.concatenate([p.places for p in added if p.family == family])
+            assert len(set(places.tolist())) == len(places)
+
+
+def test_what_is_left_out_is_bounded():
+    """Proposition 2, with weights of both signs, for exact marginals."""
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        graph = random_graph(rng, 4, (GRAND, SIB), scale=0.3)
+        solver = Enumeration(graph)
+        mu, _, added = relax(graph, solver, 1, 1e-2)
+        beliefs = {family: np.zeros(len(graph.parts[family])) for family in (GRAND, SIB)}
+        left_out = {family: np.ones(len(graph.parts[family]), bool) for family in (GRAND, SIB)}
+        for family in (GRAND, SIB):
+            places, _, joint = solver.likely(family, mu, 0.0)
+            beliefs[family][places] = joint
+        for pairs in added:
+            left_out[pairs.family][pairs.places] = False
+        found = bounds(graph, beliefs, left_out)
+        assert found["bound"] <= found["coarse_bound"] + 1e-12
+        change, room = exact(graph)[0] - mu, np.expm1(found["bound"])
+        assert (change <= room * mu + 1e-12).all()
+        assert (change >= -room * (1 - mu) - 1e-12).all()
+
+
+def test_the_tree_factor_knows_pairs_better_than_products():
+    rng = np.random.default_rng(6)
+    errors = {"tree": [], "product": []}
+    for _ in range(20):
+        graph = random_graph(rng, 6, (GRAND, SIB), scale=0.5)
+        full = BeliefPropagation(**ENDLESS).best(graph).marginals
+        for pair, of_each in errors.items():
+            engine = RelaxedBeliefPropagation(pair=pair, eps=1e-3, **ENDLESS)
+            of_each.append(np.abs(engine.best(graph).marginals - full).mean())
+    assert np.mean(errors["tree"]) < np.mean(errors["product"])
+
+
+def test_options_by_name():
+    engine = find_engine("relaxed-bp:rounds=inf,eps=0.1,gain=forward,iterations=5")
+    assert engine == RelaxedBeliefPropagation(5, rounds=inf, eps=0.1, gain="forward")
+    for text, reason in (
+        ("relaxed-bp:rounds=0.5", "relaxed-bp: rounds: a whole number or inf, got 0.5"),
+        ("relaxed-bp:eps=-1", "relaxed-bp: eps: 0.0 or more, got -1.0"),
+        ("relaxed-bp:pair=joint", "relaxed-bp: pair: one of tree, product, got 'joint'"),
+    ):
+        with pytest.raises(ValueError) as error:  # noqa: PT011
+            find_engine(text)
+        assert str(error.value) == reason
