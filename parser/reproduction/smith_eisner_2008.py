@@ -45,8 +45,8 @@ MODELS = {
     "grand": replace(BASE, factors=(LINK, NOCROSS, GRAND), engine=BP),
     "childseq": replace(BASE, factors=(LINK, NOCROSS, GRAND, CHILDSEQ), engine=BP),
 }
-# Constraints that are trained with, too, and the damping without which that diverges: all heads of a
-# word veto each other at once, and after five iterations none is left.
+# Constraints that are trained with, too, and the damping without which that diverges: all heads of
+# a word veto each other at once, and after five iterations none is left.
 WEAKER = {"not2": 0.5, "atmost1": 0.0, "exactly1": 0.0, "exactly1+no2cycle": 0.0}
 EXACT = {  # of Figures 2 to 4: projective, over all arcs
     GRAND: (GRANDPARENT, replace(BASE, factors=(LINK, GRAND), projective=True, prune=False)),
