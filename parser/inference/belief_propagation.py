@@ -103,6 +103,11 @@ class BeliefPropagation(Engine):
         if not 0.0 <= self.damping < 1.0:
             raise ValueError(f"damping: from 0 up to 1, got {self.damping}")
 
+    @property
+    def has_marginals(self) -> bool:
+        """Not with product=max, whose beliefs only rank."""
+        return self.product == "sum"
+
     def calibrated(self, scale: float) -> Engine:
         engine = copy(self)
         engine.scale = self.scale * scale

@@ -357,3 +357,23 @@ def test_ctrl_c_leaves_a_checkpoint_that_resumes(files):
     settings = json.loads(parser("info", "whole.model", "--json", cwd=files)[1])["settings"]
     assert settings["epochs"] == done + 1
     assert (files / "whole.model").read_bytes() == (files / "long.model").read_bytes()
+
+
+def test_belief_propagation_gives_trees_confidences_and_k_best(files):
+    """On arcs alone it is exact, so that all is as with the exact engine."""
+    exact = {"--confidence": "projective:decode=mbr", "--n-best=3": "projective"}
+    for option, engine in exact.items():
+        outputs = []
+        for name in (engine, "bp", "relaxed-bp"):
+            args = ("parse", "m.model", "test.conllu", "--quiet", option, "--engine", name)
+            code, out, err = parser(*args, cwd=files)
+            assert (code, err) == (0, "")
+            outputs.append(out)
+        assert outputs[0] == outputs[1] == outputs[2]
+    timing = ("eval", "test.conllu", "--model", "m.model", "--engine", "bp:iterations=3")
+    code, out, _ = parser(*timing, cwd=files)
+    assert code == 0
+    assert "1.0 iterations a sentence, 100.0 % converged" in out
+    args = ("parse", "m.model", "test.conllu", "--confidence", "--engine")
+    fails(1, "engine bp:product=max has no marginals", *args, "bp:product=max", cwd=files)
+    fails(2, "bp: damping: from 0 up to 1, got 1.0", *args, "bp:damping=1", cwd=files)

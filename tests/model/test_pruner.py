@@ -106,5 +106,6 @@ def test_full_graphs_that_will_not_fit_are_refused_before_training(sentences, mo
 def test_a_crf_over_crossing_trees_with_parts_learns_by_belief_propagation(sentences):
     trainer = Trainer(settings(learner="crf", projective=False), sentences)
     assert trainer.settings.engine == "bp:iterations=5"
-    with pytest.raises(TrainingError, match="which engine hill-climbing does not have"):
-        Trainer(settings(learner="crf", projective=False, engine="hill-climbing"), sentences)
+    for engine in ("hill-climbing", "bp:product=max"):
+        with pytest.raises(TrainingError, match=f"which engine {engine} does not have"):
+            Trainer(settings(learner="crf", projective=False, engine=engine), sentences)
