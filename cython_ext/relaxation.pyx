@@ -16,7 +16,7 @@ by
 or, the other way round, theta mu' - log(1 - mu + mu e^theta) with mu' = mu e^theta / (...).
 """
 from libc.math cimport INFINITY, exp, expm1, fabs, log, log1p
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 import numpy as np
@@ -182,8 +182,19 @@ def candidates(
     bint projective,
     bint one_root,
     double least,
+    const double[::1] scores=None,
+    double strongest=0.0,
+    double eps=0.0,
+    const uint8_t[::1] taken=None,
 ):
     """Parts whose arcs are both true with probability above ``least``.
+
+    With ``scores`` (parts,), none above ``strongest`` in size, only those that could have a
+    (reverse) gain above ``eps``, by
+
+        gain <= mu (e^theta - 1 - theta) <= mu theta^2 / 2 e^strongest
+
+    and with ``taken`` (parts,) none that is.
 
     ``projective``, ``one_root``: whether a hard factor makes trees so; parts of arcs that are in no
     tree together, by their ends alone, are left out.  The probabilities are within the bounds that
@@ -196,7 +207,8 @@ def candidates(
     cdef int a, c, g, h, m, i, j, count = 0, start, size = 256
     cdef int32_t* live = <int32_t*>malloc((p.arcs + p.n + 2) * sizeof(int32_t))
     cdef int32_t* first = <int32_t*>malloc((p.n + 2) * sizeof(int32_t))
-    cdef double mu
+    cdef int64_t place
+    cdef double mu, half_exp = 0.5 * exp(strongest)
     if live == NULL or first == NULL:
         free(live)
         free(first)
@@ -235,22 +247,37 @@ def candidates(
                     mu = min(mu, min(beliefs[a], beliefs[c]))
                     if not mu > least:
                         continue
+                    if family == SIB_:
+                        place = p.sib[h] + triangle(p.rank[a]) + p.rank[c]
+                    else:
+                        place = p.grand[a] + p.rank[c]
+                    if taken is not None and taken[place]:
+                        continue
+                    if scores is not None and not mu * scores[place] ** 2 * half_exp > eps:
+                        continue
                     if count == size:
                         size *= 2
                         places_array = np.resize(places_array, size)
                         arcs_array = np.concatenate([arcs_array, np.empty_like(arcs_array)], axis=1)
                         mu_array = np.resize(mu_array, size)
                         places, arcs, out = places_array, arcs_array, mu_array
-                    if family == SIB_:
-                        places[count] = p.sib[h] + triangle(p.rank[a]) + p.rank[c]
-                    else:
-                        places[count] = p.grand[a] + p.rank[c]
-                    arcs[0, count], arcs[1, count], out[count] = a, c, mu
+                    places[count], arcs[0, count], arcs[1, count] = place, a, c
+                    out[count] = mu
                     count += 1
     finally:
         free(live)
         free(first)
     return places_array[:count], arcs_array[:, :count], mu_array[:count]
+
+
+def largest_size(const double[::1] scores):
+    """max |scores|, 0 for none."""
+    cdef double low = 0.0, high = 0.0
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(scores.shape[0]):
+            low, high = min(low, scores[i]), max(high, scores[i])
+    return max(-low, high)
 
 
 cdef inline double log_mean(double mu, double theta) noexcept nogil:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import expm1, inf
-from typing import ClassVar
+from math import exp, expm1, inf
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cython_ext import bp
-from cython_ext.relaxation import TreePairs, candidates, gains
+from cython_ext.relaxation import TreePairs, candidates, gains, largest_size
 from parser.graph import CODES, GRAND, PAIR, SIB, ScoredGraph
 from parser.inference.belief_propagation import CHOICES, LEAST, BeliefPropagation
 from parser.inference.engine import Relaxation, Result
@@ -48,8 +47,11 @@ class Solver(ABC):
         """Marginals of arcs, (arcs,)."""
 
     @abstractmethod
-    def likely(self, family: str, marginals: np.ndarray, least: float) -> Likely:
-        """Parts whose arcs are both true with probability above `least`."""
+    def likely(self, family: str, marginals: np.ndarray, least: float, **only: Any) -> Likely:
+        """Parts whose arcs are both true with probability above `least`.
+
+        Parts may be missing that the keywords of `candidates` leave out.
+        """
 
 
 def relax(
@@ -64,7 +66,9 @@ def relax(
     -------
     marginals (arcs,), what was done, and the pairs in the order in which they were added.
     """
-    families = [family for family in RELAXED if family in graph.parts]
+    parts = {family: graph.parts[family] for family in RELAXED if family in graph.parts}
+    taken = {family: np.zeros(len(scores), np.uint8) for family, scores in parts.items()}
+    strongest = {family: min(LARGEST, largest_size(scores)) for family, scores in parts.items()}
     added: list[Pairs] = []
     done = solutions = 0
     while True:
@@ -74,49 +78,48 @@ def relax(
             break
         done += 1
         found = [
-            pairs
-            for family in families
-            for pairs in separate(graph, family, marginals, solver, eps, forward, added)
+            separate(
+                family, scores, strongest[family], taken[family], marginals, solver, eps, forward
+            )
+            for family, scores in parts.items()
         ]
+        found = [pairs for pairs in found if len(pairs.places)]
         for pairs in found:
+            taken[pairs.family][pairs.places] = True
             solver.add(pairs)
         added += found
         if not found:
             break
-    total = sum(len(graph.parts[family]) for family in families)
     count = sum(len(pairs.places) for pairs in added)
-    return marginals, Relaxation(done, solutions, count, total), added
+    return marginals, Relaxation(done, solutions, count, sum(map(len, parts.values()))), added
 
 
 def separate(
-    graph: ScoredGraph,
     family: str,
+    scores: np.ndarray,
+    strongest: float,
+    taken: np.ndarray,
     marginals: np.ndarray,
     solver: Solver,
     eps: float,
     forward: bool,
-    added: list[Pairs],
-) -> Iterator[Pairs]:
-    """The pairs of a family, not added yet, that gain more than eps; none: nothing.
+) -> Pairs:
+    """The pairs of a family, not taken yet, that gain more than eps.
 
-    Only pairs are looked at that could, by the probability of their arcs and the largest weight T
-    in size: gain <= mu (e^T - 1 - T), in either direction mu T e^T, and <= T^2 / 8.
+    Only pairs are looked at that could, by the probability of their arcs and the largest weight in
+    size, T: gain <= mu (e^T - 1 - T), in the other direction mu T e^T.
     """
-    scores = graph.parts[family]
-    strongest = min(LARGEST, float(np.abs(scores).max(initial=0.0)))
-    if strongest * strongest / 8 <= eps > 0.0:
-        return
-    most = expm1(strongest) - (0.0 if forward else strongest)
-    most *= 1.0 + strongest if forward else 1.0
+    most = expm1(strongest) - strongest
+    only: dict[str, Any] = {"taken": taken}
+    if forward:
+        most = strongest * exp(strongest)
+    elif strongest < LARGEST:
+        only |= {"scores": scores, "strongest": strongest, "eps": eps}
     least = eps / most if most > 0.0 else 0.0
-    places, arcs, mu = solver.likely(family, marginals, least)
+    places, arcs, mu = solver.likely(family, marginals, least, **only)
     theta = scores[places]
-    new = gains(mu, theta, forward) > eps
-    for pairs in added:
-        if pairs.family == family:
-            new &= ~np.isin(places, pairs.places)
-    if new.any():
-        yield Pairs(family, places[new], np.ascontiguousarray(arcs[:, new]), theta[new])
+    new = (gains(mu, theta, forward) > eps) & (taken[places] == 0)
+    return Pairs(family, places[new], np.ascontiguousarray(arcs[:, new]), theta[new])
 
 
 @dataclass
@@ -219,6 +222,7 @@ class Propagation(Solver):
         self.messages = engine._kernel(self.graph)
         self.forbidden = engine._pairs(self.graph)[0].size - len(parts.get(PAIR, ()))
         self.added: list[Pairs] = []
+        self._tree: TreePairs | None = None  # of the last solution
         self.iterations = 0
         self.change = 0.0
 
@@ -235,25 +239,26 @@ class Propagation(Solver):
             self.messages = self.engine._kernel(self.graph)
             for pairs in self.added:
                 self._take(pairs)
+        self._tree = None
         done, self.change = self.engine._run(self.messages, self.graph)
         self.iterations += done
         self.messages.beliefs(marginals := np.empty(len(self.graph.scores)))
         return marginals
 
-    def likely(self, family: str, marginals: np.ndarray, least: float) -> Likely:
-        graph, tree = self.graph, None
-        trees = self.engine.constraint == "tree"
-        if self.engine.pair == "tree" and trees and not graph.projective:
+    def likely(self, family: str, marginals: np.ndarray, least: float, **only: Any) -> Likely:
+        graph, trees = self.graph, self.engine.constraint == "tree"
+        if self.engine.pair == "tree" and trees and not graph.projective and self._tree is None:
             self.messages.log_odds(scores := np.empty(len(graph.scores)), True)
-            tree = TreePairs(graph.arcs.layout, scores, graph.single_root)
+            self._tree = TreePairs(graph.arcs.layout, scores, graph.single_root)
         return candidates(
             graph.arcs.layout,
             CODES[family],
             marginals,
-            tree,
+            self._tree,
             trees and graph.projective,
             trees and graph.single_root,
             least,
+            **only,
         )
 
 

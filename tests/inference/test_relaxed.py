@@ -50,7 +50,7 @@ class Enumeration(Solver):
         marginals, self.joint = exact(self.graph)
         return marginals
 
-    def likely(self, family: str, marginals: np.ndarray, least: float) -> Likely:
+    def likely(self, family: str, marginals: np.ndarray, least: float, **_: object) -> Likely:
         layout = self.graph.arcs.layout
         places, arcs, _ = candidates(
             layout, CODES[family], np.ones(len(marginals)), None, False, False, 0.0
