@@ -271,12 +271,16 @@ def candidates(
 
 
 def largest_size(const double[::1] scores):
-    """max |scores|, 0 for none."""
+    """max |scores|, 0 for none.  ValueError unless all are finite."""
     cdef double low = 0.0, high = 0.0
+    cdef bint bad = False
     cdef Py_ssize_t i
     with nogil:
         for i in range(scores.shape[0]):
+            bad |= not fabs(scores[i]) < INFINITY
             low, high = min(low, scores[i]), max(high, scores[i])
+    if bad:
+        raise ValueError("parts have scores that are not finite")
     return max(-low, high)
 
 

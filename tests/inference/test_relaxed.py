@@ -202,6 +202,13 @@ def test_the_tree_factor_knows_pairs_better_than_products():
     assert np.mean(errors["tree"]) < np.mean(errors["product"])
 
 
+def test_scores_of_parts_must_be_finite_even_if_they_are_left_out():
+    graph = random_graph(np.random.default_rng(7), 3, (GRAND,))
+    graph.parts[GRAND][0] = np.nan
+    with pytest.raises(ValueError, match="parts have scores that are not finite"):
+        RelaxedBeliefPropagation().best(graph)
+
+
 def test_options_by_name():
     engine = find_engine("relaxed-bp:rounds=inf,eps=0.1,gain=forward,iterations=5")
     assert engine == RelaxedBeliefPropagation(5, rounds=inf, eps=0.1, gain="forward")
