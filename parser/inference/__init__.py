@@ -13,7 +13,12 @@ from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
 from parser.inference.hill_climbing import HILL_CLIMBING
 from parser.inference.mbr import MinimumBayesRisk
-from parser.inference.relaxed import RELAXED_BP, RelaxedBeliefPropagation
+from parser.inference.relaxed import (
+    PRUNED_BP,
+    RELAXED_BP,
+    PrunedBeliefPropagation,
+    RelaxedBeliefPropagation,
+)
 from parser.inference.second_order import GRANDPARENT, GRANDSIBLING, SIBLING
 
 ENGINES: dict[str, Engine] = {
@@ -27,6 +32,7 @@ ENGINES: dict[str, Engine] = {
         HILL_CLIMBING,
         BELIEF_PROPAGATION,
         RELAXED_BP,
+        PRUNED_BP,
     )
 }
 
@@ -44,6 +50,7 @@ def default_engine(*, projective: bool, families: Iterable[str] = (LINK,)) -> En
 OPTIONS: dict[str, tuple[str, ...]] = {
     "hill-climbing": ("start", "restarts", "seed"),
     "bp": tuple(f.name for f in fields(BELIEF_PROPAGATION)),
+    "pruned-bp": tuple(f.name for f in fields(PRUNED_BP)),
     "relaxed-bp": tuple(f.name for f in fields(RELAXED_BP) if f.name != "anneal"),
 }
 
@@ -94,6 +101,7 @@ __all__ = [
     "Engine",
     "MinimumBayesRisk",
     "NoTreeError",
+    "PrunedBeliefPropagation",
     "RelaxedBeliefPropagation",
     "Result",
     "default_engine",

@@ -12,6 +12,7 @@ from cython_ext.relaxation import TreePairs, candidates, gains
 from parser.graph import CHILDSEQ, CODES, GRAND, LINK, NOCROSS, PAIR, SIB, ScoredGraph
 from parser.inference import (
     BeliefPropagation,
+    PrunedBeliefPropagation,
     RelaxedBeliefPropagation,
     find_engine,
 )
@@ -207,6 +208,22 @@ def test_scores_of_parts_must_be_finite_even_if_they_are_left_out():
     graph.parts[GRAND][0] = np.nan
     with pytest.raises(ValueError, match="parts have scores that are not finite"):
         RelaxedBeliefPropagation().best(graph)
+
+
+def test_pruning_by_weight_leaves_out_what_is_small():
+    graph = random_graph(np.random.default_rng(8), 6, (GRAND, SIB, CHILDSEQ), scale=0.5)
+    full = BeliefPropagation().expectations(graph)
+    same = PrunedBeliefPropagation(threshold=0.0).expectations(graph)
+    assert same.marginals.tobytes() == full.marginals.tobytes()
+    assert same.relaxation.size == 1.0
+    large = {f: np.where(np.abs(graph.parts[f]) < 0.4, 0.0, graph.parts[f]) for f in (GRAND, SIB)}
+    wanted = BeliefPropagation().best(replace(graph, parts={**graph.parts, **large}))
+    found = PrunedBeliefPropagation(threshold=0.4).best(graph)
+    np.testing.assert_allclose(found.marginals, wanted.marginals)
+    kept = sum(int((scores != 0).sum()) for scores in large.values())
+    assert found.relaxation.added == kept
+    assert found.score == pytest.approx(graph.score(found.heads))
+    assert find_engine("pruned-bp:threshold=0.5") == PrunedBeliefPropagation(threshold=0.5)
 
 
 def test_options_by_name():
