@@ -27,7 +27,7 @@ from libc.string cimport memset
 
 from cython_ext.batch cimport allocate, decode_batch, decode_one, sum_batch, sum_one
 from cython_ext.semiring cimport (
-    LOG, MAX, SUM, draw, one, plus, reduce3, scaled_weights, times, zero,
+    LOG, MAX, SUM, draw, one, plus, reduce3, scaled_weights, times, wide_columns, zero,
 )
 
 # log (27 / 4): projective trees over n words are fewer than (27 / 4)^n.
@@ -367,7 +367,7 @@ cdef double gradient(
         chart.w, chart.w_stride = scores, stride
         goal = inside(&chart)
     else:
-        goal = sum_inside(&chart, scores, stride, -1)
+        goal = sum_inside(&chart, scores, stride, LOG if wide_columns(scores, stride, n) else -1)
     if goal == zero(chart.semiring):
         return -INFINITY
     outside(&chart, goal, out, stride, True)

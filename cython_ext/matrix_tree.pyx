@@ -35,7 +35,8 @@ from libc.stdlib cimport free
 
 from cython_ext.batch cimport allocate, sum_batch, sum_one
 from cython_ext.semiring cimport (
-    LOG, SUM, draw, log_plus_rows, one, plus, scaled_weights, sum_product_rows, times, zero,
+    LOG, SUM, draw, log_plus_rows, one, plus, scaled_weights, sum_product_rows, times,
+    wide_columns, zero,
 )
 
 AUTO, SCALED, LOG_DOMAIN, LAPACK = -1, SUM, LOG, 2     # `method` of the functions below
@@ -43,6 +44,8 @@ AUTO, SCALED, LOG_DOMAIN, LAPACK = -1, SUM, LOG, 2     # `method` of the functio
 cdef enum:
     DENSE = 300
     BY_LAPACK = 2
+
+cdef double LEAST = 2e-16
 
 # By pointer, so that building needs no scipy.
 ctypedef void (*getrf_t)(int* m, int* n, double* a, int* lda, int* pivots, int* info) noexcept nogil
@@ -199,6 +202,9 @@ cdef void adjoint(Elimination* e) noexcept nogil:
         A[k,m] = sum_h p[h,k] A[h,m]
         B[h]   = sum_m A[h,m] w[k,m],   Bbar = sum_h p[h,k] B[h]      (Bbar <= k - 1)
         A[h,k] = (1 - Bbar + B[h]) / d_k       where d_k contains h, else B[h] / d_k
+
+    The difference has 16 digits after the point and no more: below LEAST it is noise, and LEAST is
+    what it is taken for, so that no arc of a tree is held to be in none.
     """
     cdef Py_ssize_t n = e.n, s = e.stride, h, m, k, i
     cdef int semiring = e.semiring
@@ -219,11 +225,11 @@ cdef void adjoint(Elimination* e) noexcept nogil:
         for h in range(k):
             own = 0.0 if h == 0 and k > e.taker else 1.0 - bar
             if semiring == SUM:
-                value = max(0.0, own + e.y[h]) / e.d[k]
+                value = max(LEAST if own else 0.0, own + e.y[h]) / e.d[k]
             elif own == 0.0 or e.y[h] > 700.0:   # B[h] is out of the range of exp, or all there is
                 value = e.y[h] - e.d[k]
             else:
-                value = log(max(0.0, own + exp(e.y[h]))) - e.d[k]
+                value = log(max(LEAST, own + exp(e.y[h]))) - e.d[k]
             A[h * s + k] = AT[k * s + h] = value
         if k == e.taker:
             for m in range(1, k):
@@ -380,13 +386,15 @@ cdef double gradient(
 ) noexcept nogil:
     """log Z, or -inf without a tree; out = log d log Z / d exp(scores), whatever their range.
 
-    Of an arc with marginal mu it is log mu - score, and does not depend on its own score.
+    Of an arc with marginal mu it is log mu - score, and does not depend on its own score.  What is
+    below LEAST of d_k is not told from it.
     """
     cdef Elimination e
     cdef Py_ssize_t h, m
     cdef double log_z
     lay_out(&e, <double*>scratch, n)
-    log_z = prepare(&e, scores, stride, single_root, -1)
+    log_z = prepare(&e, scores, stride, single_root,
+                    LOG if wide_columns(scores, stride, n) else -1)
     if log_z == -INFINITY:
         return log_z
     adjoint(&e)

@@ -233,6 +233,24 @@ KERNEL int all_below_infinity(const double *scores, index_t stride, index_t n)
     return bad == 0;
 }
 
+/* 1 if finite scores of a word differ so much that some weight over its largest would underflow. */
+KERNEL int wide_columns(const double *scores, index_t stride, index_t n)
+{
+    for (index_t m = 1; m <= n; m++) {
+        double low = INFINITY, high = -INFINITY;
+        for (index_t h = 0; h <= n; h++) {
+            double x = scores[h * stride + m];
+            if (h == m || x == -INFINITY)
+                continue;
+            low = x < low ? x : low;
+            high = x > high ? x : high;
+        }
+        if (high - low > 300.0)
+            return 1;
+    }
+    return 0;
+}
+
 /* shift[m] = max_h scores[h, m]; weights[h, m] = exp(scores[h, m] - shift[m]), 0 on the diagonal
  * and where a column is all -inf.  Every tree has one arc per column, so this divides the weight
  * of each tree by exp(sum of shift).  Rows of weights have room for LANES - 1 more. */

@@ -20,7 +20,7 @@ from parser.inference.first_order import MST, PROJECTIVE
 SCHEDULES = {"serial": bp.SERIAL, "parallel": bp.PARALLEL, "residual": bp.RESIDUAL}
 CONSTRAINTS = ("tree", "exactly1", "atmost1", "not2", "none")
 NO2CYCLE = "+no2cycle"
-LEAST: Mapping[str, float] = {"iterations": 0, "anneal": 0, "tolerance": 0.0, "scale": 0.0}
+LEAST: Mapping[str, float] = {"iterations": 1, "anneal": 0, "tolerance": 0.0, "scale": 0.0}
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "schedule": tuple(SCHEDULES),
     "constraint": (*CONSTRAINTS, *(name + NO2CYCLE for name in CONSTRAINTS[1:])),
@@ -39,7 +39,9 @@ class BeliefPropagation(Engine):
 
     Hard factors: one over all arcs (TREE or PTREE), or one for each word (EXACTLY1, ATMOST1), or
     for two arcs (NOT2, NO2CYCLE).  Soft ones: LINK, PAIR, GRAND, SIB, CHILDSEQ, NOCROSS.  Exact for
-    LINK alone under a tree factor, and on any graph without loops.
+    LINK alone under a tree factor, and on any graph without loops.  Two arcs that are in no tree
+    together by their ends alone are no factor: a grandparent that is its own grandchild or, under
+    the projective tree factor, beyond it; two children of the root, if the tree factor wants one.
 
     An iteration takes O(n^3) over all arcs: O(n^3) for the tree factor and O(parts) for the others,
     whose parts pruning makes few.  With product=max the non-projective tree factor takes O(n^4).
@@ -47,7 +49,7 @@ class BeliefPropagation(Engine):
     Parameters
     ----------
     iterations : int
-        At most; 0 for the tree factor's marginals alone.
+        At most.
     schedule : {"serial", "parallel", "residual"}
         "serial": family by family, the tree factor last, and once before all.  "parallel": all
         messages at once.  "residual": as "serial", but messages of pairs by priority.
@@ -136,10 +138,11 @@ class BeliefPropagation(Engine):
         return replace(result, heads=heads, score=graph.score(heads))
 
     def expectations(self, graph: ScoredGraph) -> Result:
-        """Bethe log Z, beliefs in arcs (arcs,) and of factors (parts,).  Errors as for `best`.
+        """Bethe log Z, beliefs in arcs (arcs,) and of factors (parts,), of scores as they are.
 
         Of CHILDSEQ the belief that two children are adjacent, of NOCROSS that two words' arcs
-        cross.  Parts of arcs that are in no tree together have belief 0.
+        cross.  Parts of arcs that are in no tree together have belief 0.  `scale` is the decoder's.
+        Errors as for `best`.
         """
         messages, result = self._propagate(graph)
         beliefs = self._part_beliefs(graph, messages)
