@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from parser.cli.options import JOBS, QUIET, progress
-from parser.reproduction import LANGUAGES, SmithEisner2008, Workshop, load
-from parser.reproduction.smith_eisner_2008 import Scale, report
+from parser.reproduction import LANGUAGES, SmithEisner2008, Workshop, available, load
+from parser.reproduction.smith_eisner_2008 import Scale, report, tables
 
 
 @click.group(short_help="Run a paper's experiments again.")
@@ -26,15 +26,16 @@ def reproduce() -> None:
 @click.option(
     "--treebank",
     required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder with conllx/da_ddt_*, conllx/nl_alpino_*, ptb_sample/en_ptbsample_*.",
+    type=click.Path(path_type=Path),
+    help="Folder with conllx/da_ddt_*, conllx/nl_alpino_*, ptb_sample/en_ptbsample_*, compressed "
+    "or not.",
 )
 @click.option(
     "--language",
     "languages",
     type=click.Choice(list(LANGUAGES)),
     multiple=True,
-    help="Repeatable.  [default: all; da with --quick]",
+    help="Repeatable.  [default: all that are there; the first of them with --quick]",
 )
 @click.option(
     "-o",
@@ -69,7 +70,8 @@ def smith_eisner_2008(
     quiet: bool,
 ) -> None:
     """Smith & Eisner (2008): Table 2, Table 3, and the data of Figures 2 to 4."""
-    chosen = languages or (("da",) if quick else tuple(LANGUAGES))
+    found = available(treebank)
+    chosen = dict.fromkeys(languages or (found[:1] if quick else found))
     data = [load(treebank, language) for language in chosen]
     scale = Scale(epochs, full_graph, figures=figures)
     if quick:
@@ -82,6 +84,6 @@ def smith_eisner_2008(
     )
     results = SmithEisner2008(workshop, data, scale).run()
     if as_json:
-        click.echo(json.dumps(results))
+        click.echo(json.dumps({"tables": tables(results), "results": results}))
         return
     click.echo("\n\n".join(report(results)))

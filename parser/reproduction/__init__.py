@@ -1,6 +1,21 @@
 """Published experiments, run again: what is trained, what is measured, and the paper's figures."""
 
 from parser.reproduction.smith_eisner_2008 import SmithEisner2008
-from parser.reproduction.workshop import LANGUAGES, Data, ReproductionError, Workshop, load
+from parser.reproduction.workshop import (
+    LANGUAGES,
+    Data,
+    ReproductionError,
+    Workshop,
+    available,
+    load,
+)
 
-__all__ = ["LANGUAGES", "Data", "ReproductionError", "SmithEisner2008", "Workshop", "load"]
+__all__ = [
+    "LANGUAGES",
+    "Data",
+    "ReproductionError",
+    "SmithEisner2008",
+    "Workshop",
+    "available",
+    "load",
+]
