@@ -195,6 +195,11 @@ class Trainer:
         model = self.model(self.best)
         if self.dev:
             model.scale = self.fit_scale(model)
+            engine = self.learner.engine
+            if engine.calibrated(2.0) is not engine:  # its trees depend on the scale
+                uas, las = self.accuracy(model)
+                found = f"UAS {uas:.2f}" + ("" if las is None else f" LAS {las:.2f}")
+                self.announce(f"scores are log potentials times {model.scale}; so dev {found}")
         return model
 
     def within_reach(self, sentence: Sentence) -> bool:
@@ -293,9 +298,12 @@ class Trainer:
 
     def score(self, table: CompactTable) -> tuple[float | None, float | None]:
         """UAS and LAS on the dev set, in percent over all words."""
-        if self.reference is None:
-            return None, None
-        parser = Parser(self.model(table))
+        return (None, None) if self.reference is None else self.accuracy(self.model(table))
+
+    def accuracy(self, model: Model) -> tuple[float, float | None]:
+        """UAS and LAS of a model on the dev set, in percent over all words."""
+        assert self.reference is not None
+        parser = Parser(model)
         parses = [p for _, p in in_order(parser.parse_all, self.dev, self.jobs)]
         scores = self.reference.score(
             [p.heads for p in parses], [p.deprels for p in parses] if self.labeller else None

@@ -105,6 +105,19 @@ def test_the_engine_of_the_settings_trains_and_is_the_models(data, tmp_path):
     assert Parser(loaded, find_engine("grandsibling")).engine.name == "grandsibling"
 
 
+def test_dev_scores_of_a_model_whose_trees_depend_on_the_scale_are_given_again(data):
+    lines = []
+    settings = replace(SETTINGS, engine="bp:iterations=3", epochs=1, labelled=False)
+    model = Trainer(settings, *data, announce=lines.append).run()
+    trees = [Parser(model).parse(sentence).heads for sentence in data[1]]
+    right = sum((t == s.heads)[1:].sum() for t, s in zip(trees, data[1], strict=True))
+    uas = 100 * right / sum(map(len, data[1]))
+    assert lines[-1] == f"scores are log potentials times {model.scale}; so dev UAS {uas:.2f}"
+    lines.clear()
+    Trainer(replace(settings, engine=""), *data, announce=lines.append).run()
+    assert not any("log potentials" in line for line in lines)
+
+
 def test_an_engine_for_one_kind_of_trees_decides(data):
     first = replace(SETTINGS, factors=("link",))
     assert Trainer(replace(first, engine="mst"), data[0]).settings.projective is False
