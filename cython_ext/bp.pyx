@@ -16,7 +16,7 @@ carried on by differences, so nothing drifts.  The families, with the time of a 
     UNARY           EXACTLY1 or ATMOST1                                 O(arcs)
     TREE            matrix-tree theorem or inside-outside               O(n^3)
 
-Rows are where the time goes.  Where it can, a pass over them stays in the domain of odds, without
+Rows are where the time goes, and NOCROSS.  Where it can, a pass over pairs stays in the domain of odds, without
 exp or log but for two of each arc: with |theta| <= 50 and at most 600 in sum for each arc no
 product leaves the range, and odds beyond e^+-150 are as good as certain.  Otherwise, with damping,
 and for max-product, it goes by log-odds.
@@ -83,6 +83,13 @@ cdef inline double now() noexcept nogil:
     return t.tv_sec + 1e-9 * t.tv_nsec
 
 
+cdef inline void blend(double* lam, const double* new, int count, double damping) noexcept nogil:
+    """Messages as they are and as they should be, damped."""
+    cdef int k
+    for k in range(count):
+        lam[k] += (1.0 - damping) * (new[k] - lam[k])
+
+
 cdef struct Row:                 # pairs of one arc with the arcs at places first..first+count-1
     int place
     int first
@@ -112,7 +119,7 @@ cdef class BeliefPropagation:
     single_root : bool, of TREE and PTREE
     joined : bool, whether EXACTLY1 of both words is part of each NOCROSS factor
     maximise : bool, max-product instead of sum-product
-    by_logs : bool, rows by log-odds: wanted for damping and ``take_messages``
+    by_logs : bool, all messages by log-odds: wanted for damping and ``take_messages``
 
     Memory: 24 bytes for each part of GRAND and SIB, 8 for CHILDSEQ, 8 (n - 1) arcs with NOCROSS.
     """
@@ -134,15 +141,15 @@ cdef class BeliefPropagation:
     cdef double* pair_strength           # (arcs,) sum of |theta|
     cdef int constraint, semiring
     cdef bint single_root
-    cdef bint by_logs                    # rows go by log-odds
+    cdef bint by_logs                    # all messages go by log-odds
     cdef double most                     # of CHILDSEQ scores
     cdef Rows rows[2]
     cdef double* memory
     cdef double* tot                     # (arcs,)
     cdef double* old                     # (arcs,) beliefs before an iteration
     cdef double* fam[7]                  # (arcs,) or NULL for a family that is not there
-    cdef double* T                       # (arcs + 3,) by place: among the children of heads
-    cdef double* P                       # (arcs,) by place
+    cdef double* T                       # (arcs + 3,) and P: of the family at work, by arc or by place,
+    cdef double* P                       # (arcs,)  that is among the children of heads
     cdef double* weights                 # (parts,) exp of CHILDSEQ, or NULL
     cdef int32_t* pairs_from             # (arcs + 2,) of each arc in pairs_of, for RESIDUAL
     cdef int32_t* pairs_of               # (2 pairs,)
@@ -702,13 +709,12 @@ cdef class BeliefPropagation:
             for a in range(1, b):
                 self.crossing_factor(&j, &l, i, a, b)
                 lam = self.crossing + self.crossing_start[i]
+                blend(lam, j.lam, j.count, damping)
+                blend(lam + j.count, l.lam, l.count, damping)
                 for k in range(j.count):
-                    lam[k] += (1.0 - damping) * (j.lam[k] - lam[k])
                     fam[p.offsets[a - 1] + k] += lam[k]
-                lam += j.count
                 for k in range(l.count):
-                    lam[k] += (1.0 - damping) * (l.lam[k] - lam[k])
-                    fam[p.offsets[b - 1] + k] += lam[k]
+                    fam[p.offsets[b - 1] + k] += lam[j.count + k]
                 i += 1
 
     cdef double heads_of(self, int m, double* lam) noexcept nogil:
@@ -731,13 +737,11 @@ cdef class BeliefPropagation:
 
     cdef void pass_unary(self, double damping) noexcept nogil:
         cdef double* lam = self.scratch + 4 * (self.p.n + 12)
-        cdef double* fam
-        cdef int m, k
+        cdef int m
         for m in range(1, self.p.n + 1):
             self.heads_of(m, lam)
-            fam = self.fam[UNARY] + self.p.offsets[m - 1]
-            for k in range(self.p.offsets[m] - self.p.offsets[m - 1]):
-                fam[k] += (1.0 - damping) * (lam[k] - fam[k])
+            blend(self.fam[UNARY] + self.p.offsets[m - 1], lam,
+                  self.p.offsets[m] - self.p.offsets[m - 1], damping)
 
     cdef double tree_gradient(self) noexcept nogil:
         """log Z of the tree factor, and after the scores in ``matrix`` its derivatives' logs."""
@@ -797,8 +801,7 @@ cdef class BeliefPropagation:
                 kap[k] = self.tot[first + k] - fam[k]
                 weight[k] = self.matrix[(p.n + 1 + p.heads[first + k]) * (p.n + 1) + m]
             exactly_one(kap, weight, count, self.semiring, kap + 3 * size, lam)
-            for k in range(count):
-                fam[k] += (1.0 - damping) * (lam[k] - fam[k])
+            blend(fam, lam, count, damping)
         return True
 
     cdef bint pass_over(self, int kind, double damping) noexcept nogil:
@@ -882,7 +885,7 @@ cdef class BeliefPropagation:
         """
         cdef Places* p = self.p
         cdef int a, best, count
-        cdef double most
+        cdef double most, start = now()
         for count in range(p.arcs):
             best, most = -1, tolerance
             for a in range(p.arcs):
@@ -893,6 +896,7 @@ cdef class BeliefPropagation:
             if best < 0:
                 break
             self.send(best, damping)
+        self.spent[PAIRS] += now() - start
 
     cdef void send(self, int a, double damping) noexcept nogil:
         """The messages of the pairs of arc a, to the others."""
@@ -977,76 +981,27 @@ cdef class BeliefPropagation:
             if into_tree and self.fam[TREE_] != NULL:
                 out[a] -= self.fam[TREE_][a]
 
-    def part_beliefs(self, double[::1] grand, double[::1] sib, double[::1] pair,
-                     double[::1] childseq, double[::1] nocross):
-        """Beliefs of the factors: that both arcs are, that two children are adjacent, that the
-        arcs of two words cross.  Each (parts,), zeros on entry, or None; of pairs so many as fit.
-
-        As long as an iteration, about.  Releases the GIL.
-        """
-        cdef Chain c
-        cdef Py_ssize_t i
-        cdef int h, side, semiring
-        cdef double log_z, x, y
-        with nogil:
-            if grand is not None and grand.shape[0]:
-                self.row_beliefs(&self.rows[GRAND_ROWS], &grand[0])
-            if sib is not None and sib.shape[0]:
-                self.row_beliefs(&self.rows[SIB_ROWS], &sib[0])
-            if pair is not None:                 # the first of all pairs
-                for i in range(min(pair.shape[0], self.n_pairs)):
-                    self.into_pair(i, &x, &y)
-                    pair[i] = exp(min(0.0, self.theta[i] + x + y - pair_total(self.theta[i], x, y,
-                                                                             self.semiring)))
-            if childseq is not None:
-                for h in range(self.p.n + 1):
-                    for side in range(0 if h else 1, 2):
-                        log_z = self.chain(&c, h, side, &semiring)
-                        chain_beliefs(&c, semiring, log_z,
-                                      &childseq[self.p.childseq[2 * h + side]])
-            if nocross is not None and self.fam[CROSSINGS] != NULL:
-                self.crossing_answers(&nocross[0])
-
-    cdef void row_beliefs(self, Rows* rows, double* out) noexcept nogil:
-        cdef Row* row
-        cdef int r, i, low, high
-        cdef int64_t at
-        cdef double one, other, both
-        if rows.odds:
-            self.gather()
-        for r in range(rows.count):
-            row = rows.row + r
-            self.no_factor(rows, row, &low, &high)
-            for i in range(row.count):
-                at = row.start + i
-                if low <= i < high:
-                    continue
-                if rows.odds:
-                    one = self.T[row.place] * rows.to_one[at]
-                    other = self.T[row.first + i] * rows.to_run[at]
-                    both = rows.x[at] * one * other
-                    out[at] = both / (1.0 + one + other + both)
-                else:
-                    one = self.tot[self.p.children[row.place]] - rows.to_one[at]
-                    other = self.tot[self.p.children[row.first + i]] - rows.to_run[at]
-                    both = rows.x[at] + one + other
-                    out[at] = exp(min(0.0, both - pair_total(rows.x[at], one, other,
-                                                             self.semiring)))
-
-    def log_z(self):
-        """Bethe log Z: the sum over factors of log Z_F, less what their arcs count too often.
+    def answers(self, double[::1] grand, double[::1] sib, double[::1] pair,
+                double[::1] childseq, double[::1] nocross):
+        """Bethe log Z, and beliefs of factors OUT: that both arcs are, that two children are
+        adjacent, that the arcs of two words cross.  Each (parts,), zeros on entry, or None; of
+        pairs so many as fit.
 
             log Z = sum_V log Z_V + sum_F (log Z_F - sum_{V of F} log Z_V),    log Z_V = 0 (+) tot
 
         LINK is part of the arcs.  For max-product its counterpart.  Exact on graphs without loops;
-        at a fixed point its gradient is the beliefs.  Takes as long as an iteration.
+        at a fixed point its gradient is the beliefs.  As long as an iteration, about.  Releases
+        the GIL.
         """
         cdef Places* p = self.p
         cdef Chain c
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, fit = 0 if pair is None else pair.shape[0]
         cdef int h, m, side, semiring, a
-        cdef double x, y, value = 0.0
+        cdef double x, y, log_f, value = 0.0
         cdef double* own = self.old              # log Z of each arc
+        cdef double* out[2]
+        out[GRAND_ROWS] = NULL if grand is None or grand.shape[0] == 0 else &grand[0]
+        out[SIB_ROWS] = NULL if sib is None or sib.shape[0] == 0 else &sib[0]
         with nogil:
             for a in range(p.arcs):
                 own[a] = with_false(self.tot[a], self.semiring)
@@ -1056,17 +1011,23 @@ cdef class BeliefPropagation:
                     - (p.n - 1 if self.fam[CROSSINGS] != NULL and self.joined else 0))
             for i in range(2):
                 if self.fam[i] != NULL:
-                    value += self.rows_log_z(&self.rows[i], own)
+                    value += self.row_answers(&self.rows[i], own, out[i])
             for i in range(self.n_pairs):
                 self.into_pair(i, &x, &y)
-                value += pair_total(self.theta[i], x, y, self.semiring)
-                value -= own[self.first[i]] + own[self.second[i]]
+                log_f = pair_total(self.theta[i], x, y, self.semiring)
+                value += log_f - (own[self.first[i]] + own[self.second[i]])
+                if i < fit:
+                    pair[i] = exp(min(0.0, self.theta[i] + x + y - log_f))
             if self.fam[CHAINS] != NULL:
                 for h in range(p.n + 1):
                     for side in range(0 if h else 1, 2):
-                        value += self.chain(&c, h, side, &semiring)
+                        log_f = self.chain(&c, h, side, &semiring)
+                        value += log_f
+                        if childseq is not None:
+                            chain_beliefs(&c, semiring, log_f,
+                                          &childseq[p.childseq[2 * h + side]])
             if self.fam[CROSSINGS] != NULL:
-                value += self.crossing_answers(NULL)
+                value += self.crossing_answers(NULL if nocross is None else &nocross[0])
             if self.fam[UNARY] != NULL:
                 for m in range(1, p.n + 1):
                     value += self.heads_of(m, self.scratch + 4 * (p.n + 12))
@@ -1076,33 +1037,42 @@ cdef class BeliefPropagation:
                 own[a] = sigmoid(self.tot[a])
         return value
 
-    cdef double rows_log_z(self, Rows* rows, const double* own) noexcept nogil:
+    cdef double row_answers(self, Rows* rows, const double* own, double* out) noexcept nogil:
+        """Sum of log Z_F - log Z of both arcs; beliefs OUT, unless NULL."""
         cdef Row* row
-        cdef int r, i
+        cdef int r, i, low, high
         cdef int64_t at
-        cdef double one, other, ratio = 1.0, value = 0.0
+        cdef double one, other, both, total, ratio = 1.0, value = 0.0
         if rows.odds:
             self.gather()
             for i in range(self.p.arcs):
                 self.P[i] = 1.0 / (1.0 + self.T[i])
         for r in range(rows.count):
             row = rows.row + r
+            self.no_factor(rows, row, &low, &high)
             for i in range(row.count):
+                if low <= i < high:
+                    continue
                 at = row.start + i
                 if rows.odds:
                     one = self.T[row.place] * rows.to_one[at]
                     other = self.T[row.first + i] * rows.to_run[at]
-                    ratio *= ((1.0 + one + other + rows.x[at] * one * other)
-                              * self.P[row.place] * self.P[row.first + i])
+                    both = rows.x[at] * one * other
+                    total = 1.0 + one + other + both
+                    ratio *= total * self.P[row.place] * self.P[row.first + i]
                     if not 1e-100 < ratio < 1e100:
                         value += log(ratio)
                         ratio = 1.0
+                    if out != NULL:
+                        out[at] = both / total
                 else:
                     one = self.tot[self.p.children[row.place]] - rows.to_one[at]
                     other = self.tot[self.p.children[row.first + i]] - rows.to_run[at]
-                    value += pair_total(rows.x[at], one, other, self.semiring)
-                    value -= own[self.p.children[row.place]]
+                    total = pair_total(rows.x[at], one, other, self.semiring)
+                    value += total - own[self.p.children[row.place]]
                     value -= own[self.p.children[row.first + i]]
+                    if out != NULL:
+                        out[at] = exp(min(0.0, rows.x[at] + one + other - total))
         return value + log(ratio)
 
     def take_messages(self, BeliefPropagation other):

@@ -13,7 +13,6 @@ from parser.inference import Engine, Result
 from parser.model import BATCH, Model, Parser
 from parser.treebank import Sentence
 
-PASSES = ("tree", "grand", "sib", "pair", "childseq", "nocross", "unary")  # of Result.seconds
 TREE = 3  # stage
 
 
@@ -84,7 +83,8 @@ class EngineRun:
                 f"{self.engine}: {iterations:.1f} iterations a sentence, {converged:.1f} % "
                 f"converged; largest last change of a belief {max(changes):.2g}"
             )
-            spent = {name: sum(r.seconds[name] for r in self.results) for name in PASSES}
+            names = self.results[0].seconds
+            spent = {name: sum(r.seconds[name] for r in self.results) for name in names}
             shares = [f"{name} {1e6 * t / count:.0f}" for name, t in spent.items() if t]
             rest = self.tree - sum(spent.values())
             yield (

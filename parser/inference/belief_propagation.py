@@ -145,8 +145,9 @@ class BeliefPropagation(Engine):
         Errors as for `best`.
         """
         messages, result = self._propagate(graph)
-        beliefs = self._part_beliefs(graph, messages)
-        return replace(result, log_z=messages.log_z(), part_marginals=beliefs)
+        beliefs = {family: np.zeros(len(scores)) for family, scores in graph.parts.items()}
+        log_z = messages.answers(*map(beliefs.get, (GRAND, SIB, PAIR, CHILDSEQ, NOCROSS)))
+        return replace(result, log_z=log_z, part_marginals=beliefs)
 
     def k_best(self, graph: ScoredGraph, k: int) -> list[Result]:
         """The k best trees of the final tree factor, best first by it; scores are the graph's."""
@@ -228,13 +229,6 @@ class BeliefPropagation(Engine):
             change=change,
             seconds=dict(zip(bp.TIMES, messages.times(), strict=True)),
         )
-
-    def _part_beliefs(
-        self, graph: ScoredGraph, messages: bp.BeliefPropagation
-    ) -> dict[str, np.ndarray]:
-        beliefs = {family: np.zeros(len(scores)) for family, scores in graph.parts.items()}
-        messages.part_beliefs(*map(beliefs.get, (GRAND, SIB, PAIR, CHILDSEQ, NOCROSS)))
-        return beliefs
 
     def _kernel(self, graph: ScoredGraph) -> bp.BeliefPropagation:
         first, second, theta = self._pairs(graph)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cython_ext import bp
 from cython_ext.relaxation import TreePairs, candidates, gains, largest_size
-from parser.graph import CODES, GRAND, PAIR, SIB, ScoredGraph
+from parser.graph import CHILDSEQ, CODES, GRAND, NOCROSS, PAIR, SIB, ScoredGraph
 from parser.inference.belief_propagation import CHOICES, LEAST, BeliefPropagation
 from parser.inference.engine import Relaxation, Result
 from parser.inference.first_order import MST
@@ -190,7 +190,7 @@ class RelaxedBeliefPropagation(BeliefPropagation):
         own = {family: s for family, s in graph.parts.items() if family not in RELAXED}
         beliefs = {family: np.zeros(len(scores)) for family, scores in graph.parts.items()}
         pair = np.zeros(len(own.get(PAIR, ())) + solver.forbidden + result.relaxation.added)
-        solver.messages.part_beliefs(None, None, pair, *map(beliefs.get, ("childseq", "nocross")))
+        log_z = solver.messages.answers(None, None, pair, *map(beliefs.get, (CHILDSEQ, NOCROSS)))
         if PAIR in own:
             beliefs[PAIR] = pair[: len(own[PAIR])]
         for family in RELAXED:
@@ -205,7 +205,7 @@ class RelaxedBeliefPropagation(BeliefPropagation):
             at += len(pairs.places)
         return replace(
             result,
-            log_z=solver.messages.log_z(),
+            log_z=log_z,
             part_marginals=beliefs,
             relaxation=replace(result.relaxation, **bounds(graph, beliefs, left_out)),
         )

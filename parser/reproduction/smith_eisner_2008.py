@@ -167,6 +167,8 @@ class SmithEisner2008:
             out[name] = self.decoded(f"table-2-{name}", data, richest, BP)
         assert richest is not None
         # No arcs of a projective tree cross, so that the exact program may leave NOCROSS out.
+        # Where the pruner left no projective tree (in no test sentence of ours), it is the best of
+        # all trees by arcs.
         start = HILL_CLIMBING.begin
         out["dp"] = self.decoded("table-2-dp", data, richest, "hill-climbing, its start", start)
         out["climbing"] = self.decoded("table-2-climbing", data, richest, "hill-climbing")
