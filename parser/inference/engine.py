@@ -22,6 +22,11 @@ class Certificate:
     def gap(self) -> float:
         return self.dual - self.primal
 
+    @property
+    def optimal(self) -> bool:
+        """Whether the tree is the best one, but for rounding: the bounds meet."""
+        return self.gap <= 1e-9 * max(1.0, abs(self.dual))
+
 
 @dataclass(frozen=True)
 class Relaxation:
@@ -66,6 +71,12 @@ class Result:
         In the order of the graph's arcs.
     part_marginals : mapping from family to ndarray of float64, (parts,)
     certificate : Certificate
+    arc_values : ndarray of float64, (arcs,)
+        Of a linear relaxation's optimum, or near it: 0 or 1 where the relaxation is tight.
+    multipliers : ndarray of float64
+        Of Lagrangian relaxation, at the best dual.
+    resolved : ndarray of float64, (iterations,)
+        Share of the subproblems that were solved anew in each iteration.
     iterations : int
     converged : bool
     change : float
@@ -86,6 +97,9 @@ class Result:
     marginals: np.ndarray | None = None
     part_marginals: Mapping[str, np.ndarray] = field(default_factory=dict)
     certificate: Certificate | None = None
+    arc_values: np.ndarray | None = None
+    multipliers: np.ndarray | None = None
+    resolved: np.ndarray | None = None
     iterations: int = 1
     converged: bool = True
     change: float | None = None
