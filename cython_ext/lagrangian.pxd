@@ -5,6 +5,7 @@ cdef enum:
     DUAL_PROGRESS = 2
     HALVING = 3
     POLYAK = 4
+    BOUNDED_POLYAK = 5
 
 
 cdef struct Track:

@@ -7,13 +7,14 @@ In iteration k = 1, 2, ... the dual is L_k and t earlier or present iterations h
     dual-progress   alpha_k = c / (1 + t)                      Koo et al. (2010)
     halving         alpha_k = c / 2^t                          Rush et al. (2010), appendix B
     polyak          alpha_k = (L_k - best primal) / |z - y|^2
+    bounded-polyak  the step of Polyak, but at least that of dual-progress and at most c
 
 A scale c of 0 is replaced by the gap of the first iteration over its |z - y|^2, the step of Polyak,
 so that the iterations do not depend on the unit of the scores.
 """
 from libc.math cimport INFINITY, fabs, ldexp
 
-RULES = ("constant", "decreasing", "dual-progress", "halving", "polyak")
+RULES = ("constant", "decreasing", "dual-progress", "halving", "polyak", "bounded-polyak")
 
 
 cdef void start(Track* track, int rule, double scale) noexcept nogil:
@@ -30,7 +31,7 @@ cdef double advance(
 
     dual: L_k.  primal: value of a feasible solution, or -inf.  disagreement: |z - y|^2.
     """
-    cdef double gap
+    cdef double gap, slowing, polyak
     track.iterations += 1
     track.increases += dual > track.last + 1e-12 * max(1.0, fabs(track.last))
     track.last = dual
@@ -41,15 +42,19 @@ cdef double advance(
     gap = dual - track.primal
     if track.scale <= 0.0:       # without a feasible solution there is no gap
         track.scale = gap / disagreement if 0.0 < gap < INFINITY else 1.0
+    slowing = track.scale / (1 + track.increases)
+    polyak = max(0.0, gap) / disagreement if gap < INFINITY else track.scale
     if track.rule == CONSTANT:
         return track.scale
     if track.rule == DECREASING:
         return track.scale / track.iterations
     if track.rule == DUAL_PROGRESS:
-        return track.scale / (1 + track.increases)
+        return slowing
     if track.rule == HALVING:
         return ldexp(track.scale, -track.increases)
-    return max(0.0, gap) / disagreement if gap < INFINITY else track.scale
+    if track.rule == POLYAK:
+        return polyak
+    return min(track.scale, max(slowing, polyak))
 
 
 cdef bint closed(Track* track) noexcept nogil:
@@ -66,7 +71,7 @@ cdef class Progress:
 
     cdef Track track
 
-    def __init__(self, str rule="dual-progress", scale=None):
+    def __init__(self, str rule="bounded-polyak", scale=None):
         if rule not in RULES:
             raise ValueError(f"{rule!r} is not one of {', '.join(RULES)}")
         if scale is not None and not 0.0 < scale < INFINITY:

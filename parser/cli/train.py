@@ -52,6 +52,24 @@ from parser.treebank import read_all
 @click.option("--rate", type=float, help="Of the CRF, for a sentence.  [default: 0.1]")
 @click.option("--l2", type=float, help="Penalty of the CRF, a sentence.  [default: 0]")
 @click.option("--batch", type=int, help="Sentences in a step of the CRF.  [default: 1]")
+@click.option("--svm-c", type=float, help="Cost C of the structured SVM.  [default: 0.1]")
+@click.option(
+    "--delta",
+    type=float,
+    help="The structured SVM stops when no constraint is violated by more heads than this.  "
+    "[default: 0.1]",
+)
+@click.option(
+    "--inner-passes",
+    type=int,
+    help="Of its coordinate descent after each epoch, at most.  [default: 10]",
+)
+@click.option(
+    "--interleave/--two-phase",
+    default=None,
+    help="It descends after each sentence, too, or only after each epoch.  [default: interleave]",
+)
+@click.option("--svm-memory", type=float, help="GiB of its vectors that it keeps.  [default: 2]")
 @click.option(
     "--projective/--non-projective",
     default=None,
@@ -165,4 +183,5 @@ def epoch_line(e: Epoch) -> str:
     if e.dev_las is not None:
         scores += f" LAS {e.dev_las:.2f}"
     mark = "  best" if e.best and e.dev_uas is not None else ""
-    return f"epoch {e.number:2d}  loss {e.loss:.3f}{scores}  {e.seconds:.1f} s{mark}"
+    measures = "".join(f"  {name} {value:.6g}" for name, value in e.measures.items())
+    return f"epoch {e.number:2d}  loss {e.loss:.3f}{measures}{scores}  {e.seconds:.1f} s{mark}"

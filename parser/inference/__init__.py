@@ -9,9 +9,16 @@ from typing import Any
 from parser.graph import LINK
 from parser.inference.arrays import NoTreeError
 from parser.inference.belief_propagation import BELIEF_PROPAGATION, BeliefPropagation
+from parser.inference.dual_decomposition import DUAL_DECOMPOSITION, DualDecomposition
 from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
 from parser.inference.hill_climbing import HILL_CLIMBING
+from parser.inference.integer_program import (
+    INTEGER_PROGRAM,
+    LINEAR_PROGRAM,
+    IntegerProgram,
+    LinearProgram,
+)
 from parser.inference.mbr import MinimumBayesRisk
 from parser.inference.relaxed import (
     PRUNED_BP,
@@ -33,6 +40,9 @@ ENGINES: dict[str, Engine] = {
         BELIEF_PROPAGATION,
         RELAXED_BP,
         PRUNED_BP,
+        DUAL_DECOMPOSITION,
+        INTEGER_PROGRAM,
+        LINEAR_PROGRAM,
     )
 }
 
@@ -49,6 +59,9 @@ def default_engine(*, projective: bool, families: Iterable[str] = (LINK,)) -> En
 # What follows the name in find_engine, with the values that it has otherwise.
 OPTIONS: dict[str, tuple[str, ...]] = {
     "hill-climbing": ("start", "restarts", "seed"),
+    "dual-decomposition": tuple(f.name for f in fields(DUAL_DECOMPOSITION)),
+    "ilp": tuple(f.name for f in fields(INTEGER_PROGRAM)),
+    "lp": tuple(f.name for f in fields(LINEAR_PROGRAM)),
     "bp": tuple(f.name for f in fields(BELIEF_PROPAGATION)),
     "pruned-bp": tuple(f.name for f in fields(PRUNED_BP)),
     "relaxed-bp": tuple(f.name for f in fields(RELAXED_BP) if f.name != "anneal"),
@@ -98,7 +111,10 @@ __all__ = [
     "HILL_CLIMBING",
     "BeliefPropagation",
     "Certificate",
+    "DualDecomposition",
     "Engine",
+    "IntegerProgram",
+    "LinearProgram",
     "MinimumBayesRisk",
     "NoTreeError",
     "PrunedBeliefPropagation",

@@ -1,7 +1,15 @@
 """Learning weights from treebanks."""
 
-from parser.learning.learners import LEARNERS, Crf, Example, Learner, Mira, Perceptron
-from parser.learning.trainer import Epoch, Trainer, TrainingError, checkpoint_path, fingerprint
+from parser.learning.learners import Crf, Example, Learner, Mira, Perceptron
+from parser.learning.ssvm import Ssvm
+from parser.learning.trainer import (
+    LEARNERS,
+    Epoch,
+    Trainer,
+    TrainingError,
+    checkpoint_path,
+    fingerprint,
+)
 
 __all__ = [
     "LEARNERS",
@@ -11,6 +19,7 @@ __all__ = [
     "Learner",
     "Mira",
     "Perceptron",
+    "Ssvm",
     "Trainer",
     "TrainingError",
     "checkpoint_path",

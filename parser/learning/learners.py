@@ -1,4 +1,4 @@
-"""Perceptron, MIRA and CRF: from sentences to a change of the weights."""
+"""Perceptron, MIRA and CRF: from sentences to a change of the weights; what learners share."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from cython_ext import features as kernel
-from parser.features import Columns, Encoding, Scorer
+from parser.features import Columns, CompactTable, Encoding, Scorer
 from parser.graph import LINK, Arcs, ScoredGraph, Values, dot, subtract
-from parser.inference import Engine
+from parser.inference import Engine, Result
 from parser.learning.weights import Gradient, Weights
 from parser.model.settings import Settings
 
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence as integers, its gold tree (n+1,), and its candidate arcs, all if None.
+    """A sentence as integers, its gold tree (n+1,), its candidate arcs, None: all, and its number.
 
     Hashes are made anew at each visit: they would take ten times the memory, and little time.
     """
@@ -29,13 +29,20 @@ class Example:
     columns: Columns
     heads: np.ndarray
     arcs: Arcs | None = None
+    number: int = 0
 
 
 class Learner(ABC):
-    """Online learning of the weights of arcs and parts.
+    """Learning of the weights of arcs and parts.
 
-    Only `step` changes the weights, and nothing else is kept of a sentence.  `jobs` threads share a
-    step over several sentences, where the learner has such; the weights do not depend on it.
+    `begin` takes all examples, numbered from 0; then each pass over them is one `step` for each
+    `batch` of them, in a new order, and one `end_epoch`.  `jobs` threads share a step over several
+    sentences; the weights do not depend on it.
+
+    Attributes
+    ----------
+    measures : dict of float
+        What is to be reported of the last pass, besides its loss.
     """
 
     TOLERANCE = 1e-8  # smaller coefficients of a gradient are left out
@@ -46,7 +53,21 @@ class Learner(ABC):
         self.settings = settings
         self.weights = Weights(scorer.bits)
         self.jobs = jobs
+        self.measures: dict[str, float] = {}
         self._map: Callable[..., Iterable[Any]] = map if jobs == 1 else ThreadPoolExecutor(jobs).map
+
+    @property
+    def batch(self) -> int:
+        """Sentences in a step of the next pass."""
+        return self.settings.batch
+
+    @property
+    def converged(self) -> bool:
+        """Whether further passes would change nothing."""
+        return False
+
+    def begin(self, examples: Sequence[Example]) -> None:  # noqa: B027  (most learners keep none)
+        """Called once before the first pass, and after `restore`."""
 
     def score(self, example: Example) -> tuple[Encoding, ScoredGraph]:
         """The hashes of a sentence; its arcs and their parts under the present weights."""
@@ -60,6 +81,10 @@ class Learner(ABC):
         )
         return encoding, graph
 
+    def solve(self, example: Example, graph: ScoredGraph) -> Result:
+        """The best tree of an example's graph: every learner's one way to the engine for it."""
+        return self.engine.best(graph)
+
     def gradient(self, encoding: Encoding, graph: ScoredGraph, coefficients: Values) -> Gradient:
         """sum over arcs and parts of coefficient * features."""
         return self.scorer.gradient(encoding, graph, coefficients, self.TOLERANCE)
@@ -70,6 +95,10 @@ class Learner(ABC):
 
     def end_epoch(self) -> None:  # noqa: B027  (most learners have nothing to do)
         """Called after each pass over the data."""
+
+    def compact(self, share: float) -> CompactTable:
+        """The weights of a model: the share of the rows with the largest ones."""
+        return self.weights.average(share)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """State for a checkpoint."""
@@ -99,12 +128,17 @@ class Perceptron(Online):
 
     def update(self, example: Example) -> float:
         encoding, graph = self.score(example)
-        guess = self.engine.best(graph).heads
+        guess = self.solve(example, graph).heads
         wrong = int((guess != example.heads).sum())
         if wrong:
             difference = subtract(graph.indicator(example.heads), graph.indicator(guess))
             self.weights.add(self.gradient(encoding, graph, difference), 1.0)
         return float(wrong)
+
+
+def loss_augmented(graph: ScoredGraph, heads: np.ndarray) -> ScoredGraph:
+    """The graph in which each arc that is not of the tree ``heads`` (n+1,) scores 1 more."""
+    return replace(graph, scores=graph.scores + (heads[graph.modifiers] != graph.heads))
 
 
 class Mira(Online):
@@ -118,9 +152,9 @@ class Mira(Online):
     def update(self, example: Example) -> float:
         encoding, graph = self.score(example)
         gold = graph.indicator(example.heads)
-        augmented = replace(graph, scores=graph.scores + (1.0 - gold[LINK]))
+        augmented = loss_augmented(graph, example.heads)
         if self.settings.k == 1:
-            trees = [self.engine.best(augmented).heads]
+            trees = [self.solve(example, augmented).heads]
         else:
             trees = [r.heads for r in self.engine.k_best(augmented, self.settings.k)]
         differences, violations = [], []
@@ -260,6 +294,3 @@ class PrunerCrf(Crf):
     @property
     def rate(self) -> float:
         return self.RATE / (1 + self.passes)
-
-
-LEARNERS: dict[str, type[Learner]] = {"mira": Mira, "perceptron": Perceptron, "crf": Crf}

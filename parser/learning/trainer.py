@@ -9,7 +9,7 @@ import os
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from parser.graph import Arcs, GraphError, all_arcs
 from parser.inference import BELIEF_PROPAGATION, Engine, default_engine, find_engine
 from parser.labelling import Labeller
 from parser.learning.calibration import fit_scale
-from parser.learning.learners import LEARNERS, Example, Learner, PrunerCrf
+from parser.learning.learners import Crf, Example, Learner, Mira, Perceptron, PrunerCrf
+from parser.learning.ssvm import Ssvm
 from parser.model import Model, Parser, Pruner, Settings, in_order, make_pruner, make_scorer
 from parser.treebank import Sentence, projective, replace_file, roots
 
@@ -32,6 +33,12 @@ log = logging.getLogger(__name__)
 # on dev data it gained 0.5 UAS on LinES (5 %) and lost 0.3 on Danish (16 %).
 PROJECTIVE_SHARE = 0.10
 CRF_ENGINE = "bp:iterations=5"  # of a CRF, where no exact engine has marginals
+LEARNERS: dict[str, type[Learner]] = {
+    "mira": Mira,
+    "perceptron": Perceptron,
+    "crf": Crf,
+    "ssvm": Ssvm,
+}
 FULL_GRAPHS = 100  # unpruned dev sentences that the scale is fitted to, at most
 
 
@@ -41,7 +48,10 @@ class TrainingError(ValueError):
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one pass over the data gave.  Dev scores are percentages over all words."""
+    """What one pass over the data gave.  Dev scores are percentages over all words.
+
+    `measures` are the learner's own, by name.
+    """
 
     number: int
     loss: float
@@ -49,6 +59,7 @@ class Epoch:
     dev_uas: float | None
     dev_las: float | None
     best: bool
+    measures: dict[str, float] = field(default_factory=dict)
 
 
 Progress = Callable[[Iterable[Any], str], Iterable[Any]]
@@ -186,7 +197,9 @@ class Trainer:
                 f"{len(columns) - len(examples)} sentences left out: a CRF has no probability for "
                 "trees that its engine cannot make"
             )
-        while len(self.history) < self.settings.epochs and not self.out_of_patience():
+        examples = [replace(example, number=i) for i, example in enumerate(examples)]
+        self.learner.begin(examples)
+        while len(self.history) < self.settings.epochs and not self.at_rest():
             epoch = self.epoch(examples)
             self.history.append(epoch)
             report(epoch)
@@ -232,7 +245,7 @@ class Trainer:
             for i in self.progress(order.tolist(), f"pruner {number}"):
                 learner.step([examples[i]])
             learner.end_epoch()
-        self.pruner = replace(pruner, table=learner.weights.average(s.keep_rows))
+        self.pruner = replace(pruner, table=learner.compact(s.keep_rows))
         kept = self.prune(columns, self.sentences, "train")
         if self.dev:
             self.prune([self.scorer.vocabulary.encode(s) for s in self.dev], self.dev, "dev")
@@ -279,22 +292,21 @@ class Trainer:
         number = len(self.history) + 1
         start = time.perf_counter()
         order = np.random.default_rng([self.settings.seed, number]).permutation(len(examples))
-        batches = [
-            order[first : first + self.settings.batch].tolist()
-            for first in range(0, len(order), self.settings.batch)
-        ]
+        size = self.learner.batch
+        batches = [order[first : first + size].tolist() for first in range(0, len(order), size)]
         loss = 0.0
         for batch in self.progress(batches, f"epoch {number}"):
             loss += self.learner.step([examples[i] for i in batch])
         self.learner.end_epoch()
-        table = self.learner.weights.average(self.settings.keep_rows)
+        table = self.learner.compact(self.settings.keep_rows)
         uas, las = self.score(table)
         score = float(number) if uas is None else uas if las is None else las
         best = score > self.best_score
         if best:
             self.best, self.best_score = table, score
         seconds = time.perf_counter() - start
-        return Epoch(number, loss / len(examples), seconds, uas, las, best)
+        mean = loss / len(examples)
+        return Epoch(number, mean, seconds, uas, las, best, self.learner.measures)
 
     def score(self, table: CompactTable) -> tuple[float | None, float | None]:
         """UAS and LAS on the dev set, in percent over all words."""
@@ -310,8 +322,11 @@ class Trainer:
         )
         return scores.uas, scores.las if self.labeller else None
 
-    def out_of_patience(self) -> bool:
-        """Whether `patience` epochs have gone by without a better dev score."""
+    def at_rest(self) -> bool:
+        """Whether the learner has converged, or `patience` epochs have gone by without a better dev
+        score."""
+        if self.learner.converged:
+            return True
         last = max((e.number for e in self.history if e.best), default=0)
         patience = self.settings.patience
         return bool(patience and self.dev and len(self.history) - last >= patience)
@@ -320,7 +335,10 @@ class Trainer:
         """The model with the given weights."""
         assert table is not None
         # No times and no dates: the same run gives the same file, byte for byte.
-        epochs = [{k: v for k, v in vars(e).items() if k != "seconds"} for e in self.history]
+        aside = ("seconds", "measures")
+        epochs = [
+            {k: v for k, v in vars(e).items() if k not in aside} | e.measures for e in self.history
+        ]
         record = {"data": self.data, "epochs": epochs}
         return Model(self.settings, self.scorer, table, self.pruner, self.labeller, record=record)
 
@@ -384,8 +402,9 @@ class Trainer:
         self.learner.restore(restored)
 
 
-# Settings that say when to stop, and so may differ between a checkpoint and its continuation.
-MAY_CHANGE = frozenset({"epochs", "patience"})
+# Settings that say when to stop, or change no result, and so may differ between a checkpoint and
+# its continuation.
+MAY_CHANGE = frozenset({"epochs", "patience", "svm_memory"})
 NAMES = {"settings": "settings", "train": "training data", "dev": "dev data"}
 
 

@@ -61,12 +61,15 @@ class Weights:
         """
         sizes = np.empty(len(self.table), np.float32)
         kernel.average_sizes(self.table, self.sums, self.steps, sizes)
-        used = np.flatnonzero(sizes)
-        drop = len(used) - round(share * len(used))
-        if drop:
-            used = np.sort(used[np.argpartition(sizes[used], drop - 1)[drop:]])
+        used = largest(sizes, share)
         values = self.table[used] - self.sums[used] / np.float32(self.steps)
         return CompactTable(len(self.table).bit_length() - 1, used.astype(np.uint32), values)
+
+    def last(self, share: float) -> CompactTable:
+        """The table as it is, and of its rows again the share with the largest weights."""
+        used = largest(np.maximum(self.table.max(1), -self.table.min(1)), share)
+        bits = len(self.table).bit_length() - 1
+        return CompactTable(bits, used.astype(np.uint32), self.table[used])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """For a checkpoint; `restore` takes them back."""
@@ -76,3 +79,12 @@ class Weights:
         self.table[:] = arrays["table"]
         self.sums[:] = arrays["sums"]
         self.steps = int(arrays["steps"])
+
+
+def largest(sizes: np.ndarray, share: float) -> np.ndarray:
+    """The share of the numbers of those that are not 0, the largest of them, ascending."""
+    used = np.flatnonzero(sizes)
+    drop = len(used) - round(share * len(used))
+    if drop:
+        used = np.sort(used[np.argpartition(sizes[used], drop - 1)[drop:]])
+    return used

@@ -12,7 +12,7 @@ from parser.features import PART_SETS
 from parser.graph import CHILDSEQ, FAMILIES, GRAND, LINK
 from parser.inference import Engine, default_engine, find_engine
 
-LEARNERS = ("mira", "perceptron", "crf")
+LEARNERS = ("mira", "perceptron", "crf", "ssvm")
 OPTIMIZERS = ("sgd", "adagrad")
 
 
@@ -40,7 +40,7 @@ class Settings:
     bits : the feature table has 2**bits rows of 16 weights.
     cutoff : forms and lemmas seen fewer times count as unknown.
     keep_rows : share of the rows, those with the largest weights, that the model keeps.
-    learner : "mira", "perceptron" or "crf".
+    learner : "mira", "perceptron", "crf" or "ssvm".
     epochs, patience : passes over the data, at most; and passes without a better dev score before
         training stops (0: never).
     seed : of the order of the sentences.
@@ -48,6 +48,11 @@ class Settings:
     k : trees in a MIRA step.
     batch : sentences in a CRF step.
     optimizer, rate, l2 : of the CRF.  The rate of sgd falls as 1 / (1 + passes).
+    svm_c : cost C of the structured SVM.
+    delta : training of the structured SVM stops when no constraint is violated by more, in heads.
+    inner_passes : of its coordinate descent after each epoch, at most.
+    interleave : whether it descends after each sentence, too, or only after each epoch.
+    svm_memory : GiB of its vectors that are kept; those beyond are made anew each time.
     label_epochs, label_rate, label_bits : of the labeller.
     """
 
@@ -75,6 +80,11 @@ class Settings:
     optimizer: str = "sgd"
     rate: float = 0.1
     l2: float = 0.0
+    svm_c: float = 0.1
+    delta: float = 0.1
+    inner_passes: int = 10
+    interleave: bool = True
+    svm_memory: float = 2.0
     label_epochs: int = 5
     label_rate: float = 0.05
     label_bits: int = 16
@@ -112,6 +122,10 @@ class Settings:
             ("batch", 1, 1_000_000),
             ("rate", 1e-12, 1e6),
             ("l2", 0.0, 1e6),
+            ("svm_c", 1e-12, 1e12),
+            ("delta", 1e-12, 1e6),
+            ("inner_passes", 1, 1_000_000),
+            ("svm_memory", 0.0, 1e6),
             ("label_epochs", 0, 10_000),
             ("label_rate", 1e-12, 1e6),
             ("label_bits", 8, 24),

@@ -1,0 +1,683 @@
+"""Amortized inference: solutions of earlier problems, where they still are the best, or nearly.
+
+Chang, Upadhyay, Kundu and Roth, "Structural learning with amortized inference", AAAI 2015, and
+stronger tests that are as cheap.  `Amortizer` knows vectors only; `Amortized` is an engine.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+import numpy as np
+
+from cython_ext import amortize
+from parser.graph import CHILDSEQ, GRAND, GRANDSIB, LINK, NOCROSS, PAIR, SIB, ScoredGraph
+from parser.inference import nonprojective, projective
+from parser.inference.engine import Certificate, Engine, Result
+
+SEED, SHIFT, SLACK, MARGIN, DUAL = "seed", "shift", "slack", "margin", "dual"
+# What is tested, the cheapest first; each test but the last two implies those before it.
+MODES: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "seed": (SEED,),
+    "exact": (SEED, SHIFT, SLACK, DUAL),
+    "margin": (SEED, SHIFT, SLACK, MARGIN, DUAL),
+}
+OVERHEAD = 1000  # bytes of an entry, and of a set, besides its arrays, by measurement
+
+
+class AmortizationError(RuntimeError):
+    """A cached solution was given as the best, or as near to it, and is not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """The best z of a problem max c.z, z in {0, 1}^d, and what is known of the others.
+
+    Attributes
+    ----------
+    ones : ndarray of int32, (k,)
+        Coordinates that are 1, ascending.
+    slack : ndarray of float64, (d,), optional
+        At least 0, and in blocks 0 where z is 1.  z is better than any z' by at least the sum over
+        the 1's of z' in blocks, and over other coordinates where they differ.  Reduced costs of a
+        linear program whose optimum is z are such.
+    gap : float
+        z is better than any other by at least this much.
+    optimal : bool
+        Whether the solver vouches for it.  Otherwise it is not kept.
+    extra : tuple of ndarray
+        What the caller wants back with it.
+    """
+
+    ones: np.ndarray
+    slack: np.ndarray | None = None
+    gap: float = 0.0
+    optimal: bool = True
+    extra: tuple[np.ndarray, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A problem that was solved."""
+
+    costs: np.ndarray
+    solution: Solution
+    number: int
+
+    @property
+    def nbytes(self) -> int:
+        s = self.solution
+        arrays = (self.costs, *(s.ones,) * 3, *s.extra)  # as an array, a name, and in a table
+        return OVERHEAD + sum(a.nbytes for a in arrays) + (0 if s.slack is None else s.slack.nbytes)
+
+
+class _Known:
+    """The entries of one set, by solution, each group in the order of time."""
+
+    __slots__ = ("groups", "key", "nbytes", "table")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.nbytes = OVERHEAD + size_of(key)
+        self.groups: dict[bytes, list[Entry]] = {}
+        self.table: tuple[np.ndarray, np.ndarray] | None = None  # all solutions in one array
+
+    def best(self, costs: np.ndarray) -> tuple[list[Entry], float] | None:
+        groups = list(self.groups.values())
+        if self.table is None:
+            ones = [group[0].solution.ones for group in groups]
+            ends = np.cumsum([len(each) for each in ones], dtype=np.int32)
+            self.table = np.concatenate(ones), ends
+        at, value = amortize.best_known(costs, *self.table)
+        return None if at < 0 else (groups[at], value)
+
+
+def size_of(key: object) -> int:
+    """Bytes of a key, what its tuples hold included."""
+    inner = sum(map(size_of, key)) if isinstance(key, tuple) else 0
+    return sys.getsizeof(key) + inner
+
+
+class Cache:
+    """Problems and their solutions, by a key that names the set of feasible vectors.
+
+    Nothing in it depends on how the objectives came about, so that it can serve the next run, with
+    other settings.  Only problems that a solver has solved go in: answers of the cache itself
+    would pile up errors where they are approximate, and are covered by their source where they are
+    exact, as condition (4) with epsilon 0 is transitive.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes, at most; the oldest entries go first.
+    keep : int
+        Entries of one solution; the newest stay.  Those that a new one covers go, too.
+    """
+
+    def __init__(self, memory: int = 2**28, keep: int = 3) -> None:
+        if keep < 1:
+            raise ValueError(f"keep: 1 or more, got {keep}")
+        self.memory = memory
+        self.keep = keep
+        self.clear()
+
+    def clear(self) -> None:
+        self._sets: dict[Hashable, _Known] = {}
+        self._order: OrderedDict[int, tuple[_Known, Entry]] = OrderedDict()
+        self._next = 0
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        """Entries."""
+        return len(self._order)
+
+    def best(self, key: Hashable, costs: np.ndarray) -> tuple[list[Entry], float] | None:
+        """The entries of the best solution among the cached ones, and its value.  (9)"""
+        known = self._sets.get(key)
+        return None if known is None else known.best(costs)
+
+    def holds(self, key: Hashable, solution: Solution) -> bool:
+        """Whether the solution is among the cached ones of its set."""
+        known = self._sets.get(key)
+        return known is not None and solution.ones.tobytes() in known.groups
+
+    def add(
+        self,
+        key: Hashable,
+        costs: np.ndarray,
+        solution: Solution,
+        blocks: np.ndarray | None = None,
+    ) -> None:
+        """Keep a solved problem.  Costs are copied."""
+        known = self._sets.get(key)
+        if known is None:
+            known = self._sets[key] = _Known(key)
+            self.nbytes += known.nbytes
+        name = solution.ones.tobytes()
+        if name not in known.groups:
+            known.groups[name] = []
+            known.table = None
+        group = known.groups[name]
+        entry = Entry(np.array(costs, np.float64), solution, self._next)
+        for old in [old for old in group if covers(entry, old, blocks)]:
+            group.remove(old)
+            self._forget(old)
+        while len(group) >= self.keep:
+            self._forget(group.pop(0))
+        group.append(entry)
+        self._order[entry.number] = known, entry
+        self._next += 1
+        self.nbytes += entry.nbytes
+        while self.nbytes > self.memory:
+            self._evict()
+
+    def _forget(self, entry: Entry) -> None:
+        del self._order[entry.number]
+        self.nbytes -= entry.nbytes
+
+    def _evict(self) -> None:
+        """Drop the oldest entry, which is the first of its group."""
+        known, entry = next(iter(self._order.values()))
+        name = entry.solution.ones.tobytes()
+        known.groups[name].pop(0)
+        self._forget(entry)
+        if not known.groups[name]:
+            del known.groups[name]
+            known.table = None
+        if not known.groups:
+            del self._sets[known.key]
+            self.nbytes -= known.nbytes
+
+
+def covers(a: Entry, b: Entry, blocks: np.ndarray | None) -> bool:
+    """Whether every test that b passes for some objective is passed by a, too.
+
+    Of one solution.  With slack r, b also has the objective costs + r, and is no more than that.
+    """
+    ours, theirs = a.solution, b.solution
+    if ours.gap < theirs.gap or (theirs.slack is not None and ours.slack is None):
+        return False
+    near, *_ = amortize.examine(b.costs, a.costs, None, ours.ones, blocks, 0.0)
+    if not near or theirs.slack is None:
+        return near
+    sign = np.ones(len(a.costs))
+    sign[ours.ones] = -1.0
+    widest = [e.costs + sign * e.solution.slack for e in (a, b)]
+    if not all(np.isfinite(each).all() for each in widest):
+        return False
+    _, excess, *_ = amortize.examine(widest[1], widest[0], None, ours.ones, blocks, 0.0)
+    return excess <= 0.0
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What an Amortizer did.
+
+    Attributes
+    ----------
+    queries, solved : int
+        Problems, and those that the solver was called for.
+    hits : Counter
+        The others, by the condition that let them through.
+    approximate : int
+        Hits that may be worse than the best.
+    forced : int
+        Calls of the solver in place of such a hit, by tau.
+    new : int
+        Calls that gave a solution which the set had not among its cached ones: an oracle that
+        recognises old solutions would call the solver so often.
+    checking, solving : float
+        Seconds of all that amortization adds, and of the solver.
+    """
+
+    queries: int = 0
+    solved: int = 0
+    hits: Counter[str] = field(default_factory=Counter)
+    approximate: int = 0
+    forced: int = 0
+    new: int = 0
+    checking: float = 0.0
+    solving: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Of the queries, that called the solver."""
+        return self.solved / self.queries if self.queries else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """A solution, its value under the costs that were asked for, and where it comes from.
+
+    condition: the test that a cached solution passed; None: the solver's.  gap: how much better
+    another solution could be, at most.
+    """
+
+    solution: Solution
+    value: float
+    condition: str | None = None
+    gap: float = 0.0
+
+
+class Amortizer:
+    """A solver of problems max c.z, z in {0, 1}^d, that does not solve what it can look up.
+
+    With a cached problem p, its solution s, slack r and gap g, and d = c - p, s is taken when it is
+    the best of the cached ones under c, and one of these holds (notation of cython_ext.amortize;
+    in each block exactly one z_a is 1):
+
+    seed
+        v_i <= epsilon |c_i| for all i: condition (4).  epsilon = 0: s is the best.  epsilon > 0:
+        it is worse by no more than the sum over blocks of max(0, v_s + max_a v_a), plus that over
+        other coordinates of max(0, v_i): c.z - c.s = d.(z - s) + p.(z - s) <= d.(z - s).
+    shift
+        No block has a d_a > d_s, and no other coordinate a v_i > 0; the same proof.
+    slack
+        No block has a d_a - r_a > d_s, and no other coordinate a v_i > r_i: p.(z - s) is no more
+        than minus the slack that z uses.
+    margin
+        The sum of what the shift test finds too much is at most g, or that of the slack test with
+        r / 2 is at most g / 2: for z other than s, p.(z - s) is no more than -g, nor than minus
+        its slack, nor than half of their sum.
+    dual
+        `further` says so.
+
+    All but the seed's with epsilon > 0 are exact.  A check takes O(d) for each of the few entries
+    of one solution, and O(all ones) to find that solution.
+
+    Parameters
+    ----------
+    conditions : a name in MODES, or names of conditions
+    epsilon : float
+        May be changed between queries.
+    tau : int
+        Of as many answers in a row for one key, at least one is exact: Theorem 3.  0: no such rule.
+    cache : Cache, optional
+        One of an earlier run, to go on with.
+    debug : bool
+        Solve every problem, and raise AmortizationError where an answer is not what was promised.
+
+    Queries of several threads at once are safe; the solver runs in all of them.
+    """
+
+    def __init__(
+        self,
+        conditions: str | Iterable[str] = "exact",
+        *,
+        epsilon: float = 0.0,
+        tau: int = 0,
+        cache: Cache | None = None,
+        debug: bool = False,
+    ) -> None:
+        if isinstance(conditions, str):
+            if conditions not in MODES:
+                raise ValueError(f"conditions: one of {', '.join(MODES)}, got {conditions!r}")
+            conditions = MODES[conditions]
+        self.conditions = frozenset(conditions)
+        for name in sorted(self.conditions - set(MODES["margin"])):
+            raise ValueError(f"conditions: {name!r} is not one of {', '.join(MODES['margin'])}")
+        if not 0.0 <= epsilon < np.inf:
+            raise ValueError(f"epsilon: 0 or more, got {epsilon}")
+        if tau < 0:
+            raise ValueError(f"tau: 0 or more, got {tau}")
+        self.epsilon = epsilon
+        self.tau = tau
+        self.cache = Cache() if cache is None else cache
+        self.debug = debug
+        self.statistics = Statistics()
+        self._in_a_row: dict[Hashable, int] = {}
+        self._lock = Lock()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.cache.clear()
+        self.statistics = Statistics()
+        self._in_a_row.clear()
+
+    def solve(
+        self,
+        key: Hashable,
+        costs: np.ndarray,
+        solver: Callable[[], Solution],
+        *,
+        blocks: np.ndarray | None = None,
+        strengthen: Callable[[Solution], Solution] = lambda solution: solution,
+        further: Callable[[Entry], str | None] = lambda entry: None,
+    ) -> Answer:
+        """A best vector under the costs, or one that is good enough.
+
+        Parameters
+        ----------
+        key
+            Names the set of feasible vectors.
+        costs : ndarray of float64, (d,)
+            c.  With -inf or NaN the problem is solved and not kept.
+        solver
+            Called when there is no answer.
+        blocks : ndarray of int32, (blocks + 1,), optional
+            Coordinates blocks[b]..blocks[b+1]-1, from 0 on, of which every feasible vector has
+            exactly one.
+        strengthen
+            Adds slack and gap to a solution that will be kept.
+        further
+            One more exact test of an entry, by the name of its condition.
+        """
+        start = time.perf_counter()
+        with self._lock:
+            answer = self._look_up(key, costs, blocks, further)
+            self.statistics.queries += 1
+            self.statistics.checking += time.perf_counter() - start
+        if answer is not None:
+            if self.debug:
+                self._verify(answer, costs, solver())
+            return answer
+        start = time.perf_counter()
+        solution = solver()
+        solved = time.perf_counter()
+        keep = solution.optimal and bool(np.isfinite(costs).all())
+        if keep:
+            solution = strengthen(solution)
+        with self._lock:
+            s = self.statistics
+            s.solved += 1
+            s.new += not self.cache.holds(key, solution)
+            if keep:
+                self.cache.add(key, costs, solution, blocks)
+            s.solving += solved - start
+            s.checking += time.perf_counter() - solved
+            self._in_a_row.pop(key, None)
+        return Answer(solution, float(costs[solution.ones].sum()))
+
+    def _look_up(
+        self,
+        key: Hashable,
+        costs: np.ndarray,
+        blocks: np.ndarray | None,
+        further: Callable[[Entry], str | None],
+    ) -> Answer | None:
+        found = self.cache.best(key, costs) if self.conditions else None
+        if found is None:
+            return None
+        entries, value = found
+        nearly: Answer | None = None
+        for entry in reversed(entries):
+            name, gap = self._test(entry, costs, blocks)
+            if name is None:
+                continue
+            answer = Answer(entry.solution, value, name, gap)
+            if gap <= 0.0:
+                return self._exact(key, answer)
+            if nearly is None or gap < nearly.gap:
+                nearly = answer
+        for entry in reversed(entries):
+            name = further(entry)
+            if name is not None:
+                return self._exact(key, Answer(entry.solution, value, name))
+        if nearly is None:
+            return None
+        row = self._in_a_row.get(key, 0) + 1
+        if row == self.tau:
+            self.statistics.forced += 1
+            return None
+        self._in_a_row[key] = row
+        self.statistics.approximate += 1
+        self.statistics.hits[nearly.condition] += 1
+        return nearly
+
+    def _exact(self, key: Hashable, answer: Answer) -> Answer:
+        self._in_a_row.pop(key, None)
+        self.statistics.hits[answer.condition] += 1
+        return answer
+
+    def _test(
+        self, entry: Entry, costs: np.ndarray, blocks: np.ndarray | None
+    ) -> tuple[str | None, float]:
+        """The first condition that holds, an exact one if any, and the gap that it leaves."""
+        s, wanted = entry.solution, self.conditions
+        near, plain, half, full = amortize.examine(
+            costs, entry.costs, s.slack, s.ones, blocks, self.epsilon
+        )
+        if not plain < np.inf:
+            return None, np.inf
+        near = near and SEED in wanted
+        if near and (not self.epsilon or plain <= 0.0):
+            return SEED, 0.0
+        if SHIFT in wanted and plain <= 0.0:
+            return SHIFT, 0.0
+        if SLACK in wanted and full <= 0.0:
+            return SLACK, 0.0
+        if MARGIN in wanted and (plain <= s.gap or half <= s.gap / 2):
+            return MARGIN, 0.0
+        return (SEED, full) if near else (None, np.inf)
+
+    def _verify(self, answer: Answer, costs: np.ndarray, solution: Solution) -> None:
+        best = float(costs[solution.ones].sum())
+        if best - answer.value > answer.gap + 1e-9 * max(1.0, abs(best)):
+            raise AmortizationError(
+                f"condition {answer.condition}: the cached solution has value {answer.value}, "
+                f"at most {answer.gap} from the best; the solver finds {best}"
+            )
+
+
+@dataclass(frozen=True)
+class Recalled(Result):
+    """A result that comes from the cache.
+
+    condition: the test that it passed (`Amortizer`).  Its certificate has the gap that the test
+    leaves: none, but for condition (4) with epsilon > 0.
+    """
+
+    condition: str = ""
+
+
+class Amortized(Engine):
+    """Any engine, asked only for trees that the cache cannot give.
+
+    A graph is the problem max c.z with z over its arcs and its parts, one block for the arcs into
+    each word.  Graphs with the same arcs, families, tree constraint and root policy share
+    solutions, under one `key`: learners pass the number of the example, whose scores change little
+    from one pass to the next.  The conditions are those of `Amortizer`; for trees
+
+    slack
+        Of a graph without parts, from a dual solution of the tree polytope, computed once for each
+        solved problem in O(n^2) and a little more (`cython_ext.amortize.slacks`).  The scores of an
+        arc's word and of the sets that it enters bound its own, with equality on the tree; a change
+        of the word's own keeps that for the tree's arc, and one comparison for every arc says
+        whether it keeps the rest.  With a single root all its arcs may be charged or paid any
+        amount, as every tree has one.  For projective trees where the best of them is the best of
+        all.
+    margin
+        g is the gap to the second best tree: O(n) more trees for each solved problem, by the
+        engine's own `k_best` if there are parts.  The changes of parts count with the arc that ends
+        them, the largest over grandparents and inner siblings (`cython_ext.amortize.reach`).
+    dual
+        If the engine has ``certifies(graph, heads, multipliers)``: whether the dual at the
+        multipliers of a cached result equals the tree's score.
+
+    A result with a certificate that leaves a gap is not kept.  An engine without certificates is
+    taken at its word: what exact conditions let through is then worse than the best by no more than
+    the cached tree was.
+
+    Parameters
+    ----------
+    engine : Engine
+    conditions, epsilon, tau, cache, debug
+        As for `Amortizer`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        conditions: str | Iterable[str] = "exact",
+        *,
+        epsilon: float = 0.0,
+        tau: int = 0,
+        cache: Cache | None = None,
+        debug: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.name = f"amortized {engine.name}"
+        self.families = engine.families
+        self.constraints = engine.constraints
+        self.amortizer = Amortizer(conditions, epsilon=epsilon, tau=tau, cache=cache, debug=debug)
+
+    @property
+    def cache(self) -> Cache:
+        return self.amortizer.cache
+
+    @property
+    def statistics(self) -> Statistics:
+        return self.amortizer.statistics
+
+    @property
+    def epsilon(self) -> float:
+        """Of condition (4); may be changed between graphs."""
+        return self.amortizer.epsilon
+
+    @epsilon.setter
+    def epsilon(self, value: float) -> None:
+        self.amortizer.epsilon = value
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.amortizer.reset()
+
+    def solve(self, graph: ScoredGraph, key: Hashable = None) -> Result:
+        """A best tree: the engine's Result, or one that is `Recalled`.
+
+        Errors as the engine's `best`, which a graph with scores of -inf always goes to.
+        """
+        families = sorted(graph.parts)
+        costs = graph.scores
+        if families:
+            costs = np.concatenate([costs, *(graph.parts[f] for f in families)])
+        fresh: list[Result] = []
+
+        def solver() -> Solution:
+            result = self.engine.best(graph)
+            fresh.append(result)
+            exact = result.certificate is None or result.certificate.optimal
+            extra = [result.heads.copy()]
+            if result.multipliers is not None:
+                extra.append(result.multipliers.copy())
+            return Solution(ones(graph, families, result.heads), optimal=exact, extra=tuple(extra))
+
+        answer = self.amortizer.solve(
+            (key, *feasible_set(graph, families)),
+            costs,
+            solver,
+            blocks=graph.arcs.offsets,
+            strengthen=lambda solution: self._strengthen(graph, solution),
+            further=lambda entry: self._further(graph, families, costs, entry),
+        )
+        if answer.condition is None:
+            return fresh[0]
+        return Recalled(
+            answer.solution.extra[0].copy(),
+            answer.value,
+            certificate=Certificate(answer.value, answer.value + answer.gap),
+            iterations=0,
+            condition=answer.condition,
+        )
+
+    def best(self, graph: ScoredGraph) -> Result:
+        return self.solve(graph)
+
+    def expectations(self, graph: ScoredGraph) -> Result:
+        return self.engine.expectations(graph)
+
+    @property
+    def has_marginals(self) -> bool:
+        return self.engine.has_marginals
+
+    def k_best(self, graph: ScoredGraph, k: int) -> list[Result]:
+        return self.engine.k_best(graph, k)
+
+    def calibrated(self, scale: float) -> Engine:
+        other = self.engine.calibrated(scale)
+        return self if other is self.engine else other
+
+    def _strengthen(self, graph: ScoredGraph, solution: Solution) -> Solution:
+        wanted, heads = self.amortizer.conditions, solution.extra[0]
+        if SLACK in wanted and not graph.parts:
+            slack = np.empty(len(graph.scores))
+            if amortize.slacks(
+                graph.heads, graph.modifiers, graph.scores, heads, graph.single_root, slack
+            ):
+                solution = replace(solution, slack=slack)
+        if MARGIN in wanted:
+            solution = replace(solution, gap=self._gap(graph))
+        return solution
+
+    def _gap(self, graph: ScoredGraph) -> float:
+        """Best score less second best; inf for the only tree; 0 if the engine has no second."""
+        scores: Sequence[float]
+        if not graph.parts:
+            functions = projective if graph.projective else nonprojective
+            _, scores = functions.k_best(graph.matrix(), 2, single_root=graph.single_root)
+        elif type(self.engine).k_best is not Engine.k_best:
+            scores = [result.score for result in self.engine.k_best(graph, 2)]
+        else:
+            return 0.0
+        return float(scores[0] - scores[1]) if len(scores) == 2 else np.inf
+
+    def _further(
+        self, graph: ScoredGraph, families: list[str], costs: np.ndarray, entry: Entry
+    ) -> str | None:
+        wanted, solution = self.amortizer.conditions, entry.solution
+        if MARGIN in wanted and families and solution.gap > 0.0:
+            change = costs - entry.costs
+            own = change[solution.ones].sum()
+            if most(graph, families, change) - own <= solution.gap:
+                return MARGIN
+        if SLACK in wanted and graph.single_root and solution.slack is not None:
+            arcs, tree = graph.arcs, solution.ones
+            problem = costs, entry.costs, solution.slack, tree, arcs.offsets, arcs.heads
+            if amortize.holds_single_root(*problem):
+                return SLACK
+        certifies = getattr(self.engine, "certifies", None)
+        if DUAL in wanted and certifies is not None and len(solution.extra) == 2:
+            heads, multipliers = solution.extra
+            if certifies(graph, heads, multipliers):
+                return DUAL
+        return None
+
+
+def feasible_set(graph: ScoredGraph, families: Sequence[str]) -> tuple[Hashable, ...]:
+    """What two graphs must have in common so that the same vectors are their trees."""
+    arcs, n = graph.arcs, graph.n
+    every = len(arcs) == n * n
+    return (
+        n,
+        graph.projective,
+        graph.single_root,
+        *families,
+        None if every else (arcs.heads.tobytes(), arcs.offsets.tobytes()),
+        None if graph.pairs is None else graph.pairs.tobytes(),
+    )
+
+
+def ones(graph: ScoredGraph, families: Sequence[str], tree: np.ndarray) -> np.ndarray:
+    """Places of a tree's arcs and parts among all of them, the families one after another."""
+    places = [graph.fired(LINK, tree)]
+    start = len(graph.scores)
+    for family in families:
+        places.append(start + np.sort(graph.fired(family, tree)))
+        start += len(graph.parts[family])
+    return np.concatenate(places).astype(np.int32)
+
+
+def most(graph: ScoredGraph, families: Sequence[str], values: np.ndarray) -> float:
+    """A bound from above on the sum of the values, (arcs + parts,), of any tree."""
+    ends = np.cumsum([len(graph.scores), *(len(graph.parts[f]) for f in families)])
+    link, *parts = np.split(values, ends[:-1])
+    of = dict(zip(families, parts, strict=True))
+    any_two = sum(np.maximum(of[f], 0.0).sum() for f in (NOCROSS, PAIR) if f in of)
+    rest = (of.get(f) for f in (SIB, CHILDSEQ, GRAND, GRANDSIB))
+    return float(any_two + amortize.reach(graph.arcs.layout, link, *rest))

@@ -1,0 +1,344 @@
+"""Structured support vector machine by dual coordinate descent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cython_ext.features import SLOTS
+from parser.features import CompactTable, Scorer
+from parser.graph import CODES, LINK, ScoredGraph, all_arcs
+from parser.inference import Engine
+from parser.learning.learners import Example, Learner, loss_augmented
+from parser.model.settings import Settings
+
+Vector = tuple[np.ndarray, np.ndarray]  # places in the flat table (k,) int32, values (k,) float32
+
+
+@dataclass(slots=True, eq=False)
+class Structure:
+    """A tree of a working set, and its dual variable.
+
+    `vector` is phi(gold) - phi(tree); None: there was no room, it is made anew at each visit.
+    `loss` is the number of wrong heads, `square` is |vector|^2, and `idle` counts the passes in a
+    row that ended with alpha = 0.
+    """
+
+    heads: np.ndarray
+    loss: float
+    square: float
+    vector: Vector | None
+    alpha: float = 0.0
+    idle: int = 0
+
+    @property
+    def key(self) -> bytes:
+        return self.heads.tobytes()
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What inference found for an example under the present weights.
+
+    `slack` is the largest violation (a bound on it if the engine certifies no more), `projected`
+    the largest projected gradient of the working set, and `found` a structure to be added.
+    """
+
+    slack: float
+    projected: float
+    found: Structure | None
+
+
+class Ssvm(Learner):
+    """L2-loss structured SVM (Chang, Upadhyay, Kundu & Roth 2015; Chang & Yih 2013).
+
+    Minimises |w|^2/2 + C sum_i xi_i^2, where xi_i >= loss(y) - w.phi_i(y) for every tree y of
+    sentence i, phi_i(y) = features of its gold tree - features of y, and the loss is the number of
+    wrong heads.  The dual, with one alpha >= 0 for each tree and A_i their sum over sentence i:
+
+        D = |w|^2/2 + sum_i A_i^2/4C - sum loss alpha,   w = sum alpha phi,   xi_i = A_i/2C.
+
+    Trees come into a working set by inference, in each pass over the data once for each sentence:
+    the tree that is best by score plus wrong heads is added if its gradient is below -delta.  Then
+    coordinates of the working set are minimised one by one,
+
+        alpha <- max(0, alpha - G/Q),   G = w.phi + A_i/2C - loss,   Q = |phi|^2 + 1/2C,
+
+    in at most `inner_passes` passes in random order, fewer where all projected gradients fall below
+    delta/2.  These passes leave out (shrink) a tree with alpha = 0 whose G is above the largest
+    projected gradient of the inner pass before, until the others have converged.
+
+    By default inference looks at all sentences under the same weights, on `jobs` threads, and so
+    yields the primal objective.  With `interleave`, the working set of a sentence is minimised
+    right after its inference, too: fewer passes, and no primal.
+
+    Training has converged when a pass under fixed weights added no tree and found no projected
+    gradient above delta in the whole working set.  Then primal + D <= 2 delta sum A + C l delta^2
+    for l sentences, if the engine is exact.  With one that certifies a bound for each tree, the
+    primal is a bound, too, and the gap is valid; with one that is neither, such as hill climbing,
+    the primal is that of the trees that were found: a lower bound, though never below -D.
+
+    Memory: 12 bytes a weight, as the sums are float64 and scoring takes float32; vectors up to
+    `svm_memory` GiB, with the others made anew when they are needed, which changes no result; and
+    4 bytes a word for each tree of the working set.  A tree leaves it when alpha was 0 at the end
+    of IDLE passes in a row, so that it has at most IDLE trees a sentence besides those in use.
+    w is summed anew after each pass, so that rounding errors do not add up.
+
+    Nothing is averaged: the model is w.  Loss: xi before the change.
+    """
+
+    IDLE = 5
+    BATCH = 32  # sentences whose inference threads share
+
+    def __init__(self, scorer: Scorer, engine: Engine, settings: Settings, jobs: int = 1) -> None:
+        super().__init__(scorer, engine, settings, jobs)
+        self.examples: Sequence[Example] = ()
+        self.working: list[dict[bytes, Structure]] = []
+        self.totals = np.zeros(0)  # A_i
+        self.w = np.zeros(self.weights.table.size)
+        self.room = settings.svm_memory * 2**30
+        self.passes = 0
+        self.settled = False
+        self.recheck = False
+        self.saved: dict[str, Any] = {}
+        self.begin_pass()
+
+    # ---- passes over the data ------------------------------------------------------------------
+
+    @property
+    def moving(self) -> bool:
+        """Whether the weights change within the pass."""
+        return self.settings.interleave and not self.recheck
+
+    @property
+    def batch(self) -> int:
+        return 1 if self.moving else self.BATCH
+
+    @property
+    def converged(self) -> bool:
+        return self.settled
+
+    def begin(self, examples: Sequence[Example]) -> None:
+        self.examples = examples
+        self.working = [{} for _ in examples]
+        self.totals = np.zeros(len(examples))
+        if self.saved:
+            names, start = ("owners", "alphas", "idle"), 0
+            for i, alpha, idle in zip(*(self.saved[name].tolist() for name in names), strict=True):
+                stop = start + len(examples[i].heads)
+                structure = self.structure(examples[i], self.saved["trees"][start:stop].copy())
+                structure.alpha, structure.idle = alpha, idle
+                self.add(i, structure)
+                start = stop
+            self.saved = {}
+        self.sum_up()
+
+    def begin_pass(self) -> None:
+        self.slacks = 0.0  # sum of xi^2
+        self.projected = 0.0
+        self.calls = self.added = 0
+
+    def step(self, batch: Sequence[Example]) -> float:
+        loss = 0.0
+        run = self._map if len(batch) > 1 else map
+        for example, visit in zip(batch, run(self.visit, batch), strict=True):
+            loss += visit.slack
+            self.slacks += visit.slack**2
+            self.projected = max(self.projected, visit.projected)
+            self.calls += 1
+            if visit.found is not None:
+                self.added += 1
+                self.add(example.number, visit.found)
+            if self.moving:
+                self.projected = max(self.projected, self.minimise([example.number]))
+        return loss
+
+    def end_epoch(self) -> None:
+        self.passes += 1
+        dual = self.dual()
+        self.measures = {"dual": dual}
+        if not self.moving:
+            primal = self.w @ self.w / 2 + self.settings.svm_c * self.slacks
+            gap = (primal - dual) / primal if primal else 0.0
+            self.measures |= {"primal": float(primal), "gap": float(gap)}
+        self.measures |= {
+            "calls": self.calls,
+            "added": self.added,
+            "trees": sum(map(len, self.working)),
+        }
+        still = not self.added and self.projected <= self.settings.delta
+        self.settled = still and not self.moving
+        self.recheck = still and self.moving
+        if not self.settled:
+            order = np.random.default_rng([self.settings.seed, 1, self.passes])
+            self.minimise(order.permutation(len(self.examples)).tolist())
+            self.drop_idle()
+            self.sum_up()
+        self.begin_pass()
+
+    def visit(self, example: Example) -> Visit:
+        """Loss-augmented inference; in a pass under fixed weights the state of the working set, too.
+
+        Changes nothing.
+        """
+        _, graph = self.score(example)
+        result = self.solve(example, loss_augmented(graph, example.heads))
+        own = self.working[example.number]
+        pull = self.totals[example.number] / (2 * self.settings.svm_c)
+        found = own.get(result.heads.tobytes()) or self.structure(example, result.heads)
+        violation = found.loss - self.margin(example, found)
+        new = found.key not in own and violation - pull > self.settings.delta
+        slack = max(0.0, violation + (result.certificate.gap if result.certificate else 0.0))
+        projected = 0.0
+        for structure in () if self.moving else own.values():
+            violation = structure.loss - self.margin(example, structure)
+            slack = max(slack, violation)
+            gradient = pull - violation
+            projected = max(projected, gradient if structure.alpha else 0.0, -gradient)
+        return Visit(slack, projected, found if new else None)
+
+    def dual(self) -> float:
+        """-D: a lower bound on the optimum, which no coordinate step lowers."""
+        gain = sum(s.loss * s.alpha for own in self.working for s in own.values())
+        penalty = self.totals @ self.totals / (4 * self.settings.svm_c)
+        return float(gain - self.w @ self.w / 2 - penalty)
+
+    # ---- the working set -----------------------------------------------------------------------
+
+    def vector(self, example: Example, heads: np.ndarray) -> Vector:
+        """phi(gold) - phi(tree)."""
+        arcs = all_arcs(len(heads) - 1) if example.arcs is None else example.arcs
+        graph = ScoredGraph(arcs, np.empty(0))
+        coefficients = {}
+        for family in (LINK, *self.scorer.families):
+            size = len(arcs) if family == LINK else arcs.layout.size(CODES[family])
+            coefficients[family] = np.zeros(size)
+            coefficients[family][graph.fired(family, example.heads)] += 1
+            coefficients[family][graph.fired(family, heads)] -= 1
+        rows, values = self.gradient(self.scorer.encode_ids(*example.columns), graph, coefficients)
+        at = np.flatnonzero(values)
+        return (rows[at // SLOTS] * SLOTS + at % SLOTS).astype(np.int32), values.ravel()[at]
+
+    def structure(self, example: Example, heads: np.ndarray) -> Structure:
+        index, values = self.vector(example, heads)
+        square = float(np.einsum("i,i->", values, values, dtype=np.float64))
+        loss = float((heads != example.heads).sum())
+        return Structure(heads, loss, square, (index, values))
+
+    def vector_of(self, example: Example, structure: Structure) -> Vector:
+        """Its vector, with the places as numpy indexes fastest."""
+        index, values = structure.vector or self.vector(example, structure.heads)
+        return index.astype(np.intp), values
+
+    def margin(self, example: Example, structure: Structure) -> float:
+        """w.phi"""
+        index, values = self.vector_of(example, structure)
+        return float(values @ self.w.take(index))
+
+    def add(self, number: int, structure: Structure) -> None:
+        """Take a structure into the working set, and keep its vector if there is room."""
+        assert structure.vector is not None
+        size = size_of(structure.vector)
+        if size <= self.room:
+            self.room -= size
+        else:
+            structure.vector = None
+        self.working[number][structure.key] = structure
+
+    def drop_idle(self) -> None:
+        """Leave out the structures whose alpha has been 0 for IDLE passes."""
+        for own in self.working:
+            for key, structure in list(own.items()):
+                structure.idle = 0 if structure.alpha else structure.idle + 1
+                if structure.idle >= self.IDLE:
+                    del own[key]
+                    if structure.vector is not None:
+                        self.room += size_of(structure.vector)
+
+    # ---- coordinate descent --------------------------------------------------------------------
+
+    def minimise(self, numbers: Sequence[int]) -> float:
+        """Inner passes over the working sets of these examples, in this order.
+
+        Returns the largest projected gradient that the first pass met.
+        """
+        everything = [(i, list(self.working[i].values())) for i in numbers if self.working[i]]
+        active, ceiling, first = everything, np.inf, 0.0
+        for number in range(self.settings.inner_passes):
+            largest, kept = 0.0, []
+            for i, structures in active:
+                stay = []
+                for structure in structures:
+                    gradient = self.update(i, structure)
+                    if structure.alpha == 0.0 and gradient > ceiling:
+                        continue
+                    stay.append(structure)
+                    largest = max(largest, -gradient, gradient if structure.alpha else 0.0)
+                if stay:
+                    kept.append((i, stay))
+            first = first if number else largest
+            if largest > self.settings.delta / 2:
+                active, ceiling = kept, largest
+            elif active is everything:
+                break
+            else:
+                active, ceiling = everything, np.inf
+        return first
+
+    def update(self, number: int, structure: Structure) -> float:
+        """Minimise the dual along one coordinate; returns its gradient before."""
+        index, values = self.vector_of(self.examples[number], structure)
+        here = self.w.take(index)
+        ridge = 1 / (2 * self.settings.svm_c)
+        gradient = float(values @ here) + self.totals[number] * ridge - structure.loss
+        alpha = max(0.0, structure.alpha - gradient / (structure.square + ridge))
+        change = alpha - structure.alpha
+        if change:
+            here += np.multiply(values, change, dtype=np.float64)
+            self.w[index] = here
+            self.weights.table.ravel()[index] = here.astype(np.float32)
+            self.totals[number] += change
+            structure.alpha = alpha
+        return gradient
+
+    def sum_up(self) -> None:
+        """w = sum alpha phi and A_i = sum alpha, free of the rounding errors of the updates."""
+        self.w.fill(0.0)
+        for i, own in enumerate(self.working):
+            self.totals[i] = sum(s.alpha for s in own.values())
+            for structure in own.values():
+                if structure.alpha:
+                    index, values = self.vector_of(self.examples[i], structure)
+                    self.w[index] += np.multiply(values, structure.alpha, dtype=np.float64)
+        self.weights.table.ravel()[:] = self.w
+
+    # ---- the model, checkpoints ----------------------------------------------------------------
+
+    def compact(self, share: float) -> CompactTable:
+        return self.weights.last(share)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The dual variables; w is summed from them."""
+        every = [(i, s) for i, own in enumerate(self.working) for s in own.values()]
+        trees = [s.heads for _, s in every]
+        return {
+            "owners": np.array([i for i, _ in every], np.int64),
+            "alphas": np.array([s.alpha for _, s in every]),
+            "idle": np.array([s.idle for _, s in every], np.int64),
+            "trees": np.concatenate(trees) if trees else np.zeros(0, np.int32),
+            "state": np.array([self.passes, self.settled, self.recheck], np.int64),
+        }
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """To be followed by `begin`."""
+        self.passes, settled, recheck = arrays["state"].tolist()
+        self.settled, self.recheck = bool(settled), bool(recheck)
+        self.saved = arrays
+
+
+def size_of(vector: Vector) -> int:
+    """Bytes."""
+    return vector[0].nbytes + vector[1].nbytes

@@ -1,0 +1,243 @@
+"""Dual decomposition against enumeration, and against integer programs on trained graphs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+
+from cython_ext.lagrangian import RULES
+from parser.graph import (
+    CHILDSEQ,
+    CODES,
+    GRAND,
+    GRANDSIB,
+    LINK,
+    SIB,
+    GraphError,
+    ScoredGraph,
+    all_arcs,
+)
+from parser.inference import NoTreeError, default_engine, find_engine
+from parser.inference.dual_decomposition import DUAL_DECOMPOSITION, DualDecomposition
+from parser.inference.integer_program import LINEAR_PROGRAM, IntegerProgram
+from parser.learning import Trainer
+from parser.model import Parser, Settings
+from parser.treebank import read_all
+from parser.trees import enumerate_trees, is_tree
+
+PARTS = (CHILDSEQ, GRAND, GRANDSIB)
+SUBSETS = list(chain.from_iterable(combinations(PARTS, size) for size in range(4)))
+KINDS = [(projective, single) for projective in (False, True) for single in (False, True)]
+subsets = pytest.mark.parametrize("families", SUBSETS, ids=lambda f: "+".join(f) or "link")
+kinds = pytest.mark.parametrize(
+    ("projective", "single_root"),
+    KINDS,
+    ids=lambda flag: "yes" if flag else "no",
+)
+SEARCH = DualDecomposition(exact="yes")
+
+
+def random_graph(rng, n, families, *, projective, single_root, keep=1.0, scale=1.0):
+    """Normal scores over arcs that are candidates with a probability; one at least into a word."""
+    allowed = (rng.random((n + 1, n + 1)) < keep) & ~np.eye(n + 1, dtype=bool)
+    for m in range(1, n + 1):
+        if not allowed[:, m].any():
+            allowed[rng.choice([h for h in range(n + 1) if h != m]), m] = True
+    scores = np.where(allowed, scale * rng.normal(size=allowed.shape), -np.inf)
+    graph = ScoredGraph.from_matrix(scores, projective=projective, single_root=single_root)
+    sizes = {family: graph.arcs.layout.size(CODES[family]) for family in families}
+    return replace(graph, parts={f: scale * rng.normal(size=s) for f, s in sizes.items()})
+
+
+@functools.cache
+def trees(n, projective, single_root):
+    every = enumerate_trees(n, projective=projective, single_root=single_root)
+    return np.array(list(every), dtype=np.int32)
+
+
+def optimum(graph):
+    """The score of the best tree over the candidate arcs, by trying all; None without a tree."""
+    allowed = graph.matrix() > -np.inf
+    every = trees(graph.n, graph.projective, graph.single_root)
+    every = every[allowed[every[:, 1:], np.arange(1, graph.n + 1)].all(axis=1)]
+    return max((graph.score(tree) for tree in every), default=None)
+
+
+def check(graph, result):
+    """That a result is a tree of the graph, between its bounds."""
+    tree = result.heads
+    assert is_tree(tree)
+    assert not graph.single_root or (tree[1:] == 0).sum() == 1
+    assert result.score == pytest.approx(graph.score(tree), abs=1e-9)
+    assert result.certificate.primal == result.score
+    assert result.converged == result.certificate.optimal
+
+
+@subsets
+@kinds
+def test_bounds_hold_and_what_is_certified_is_best(families, projective, single_root):
+    rng = np.random.default_rng(3)
+    for n, count in ((1, 3), (2, 20), (3, 50), (4, 60)):
+        for i in range(count):
+            keep = 1.0 if i % 2 else 0.7
+            graph = random_graph(
+                rng, n, families, projective=projective, single_root=single_root, keep=keep
+            )
+            best = optimum(graph)
+            if best is None:
+                with pytest.raises(NoTreeError):
+                    DUAL_DECOMPOSITION.best(graph)
+                continue
+            result = DUAL_DECOMPOSITION.best(graph)
+            check(graph, result)
+            assert result.score <= best + 1e-9
+            assert result.certificate.dual >= best - 1e-9
+            if result.converged:
+                assert result.score == pytest.approx(best, abs=1e-9)
+            exact = SEARCH.best(graph)
+            check(graph, exact)
+            assert exact.converged
+            assert exact.score == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_dual_is_a_bound_in_every_iteration_under_every_rule(rule):
+    rng = np.random.default_rng(4)
+    for _ in range(10):
+        graph = random_graph(rng, 4, PARTS, projective=False, single_root=True)
+        best = optimum(graph)
+        duals = []
+        for iterations in range(1, 30):
+            result = DualDecomposition(iterations, rule, split=0.5).best(graph)
+            assert result.certificate.dual >= best - 1e-9
+            duals.append(result.certificate.dual)
+        assert (np.diff(duals) <= 1e-9).all()
+        if rule not in ("constant", "halving"):  # the one stays where it is, the other stops early
+            assert duals[-1] < duals[0] - 1e-3 or result.converged
+
+
+@subsets
+def test_the_dual_goes_to_the_value_of_the_linear_program(families):
+    rng = np.random.default_rng(5)
+    for _ in range(6):
+        graph = random_graph(rng, 4, families, projective=False, single_root=False)
+        value = LINEAR_PROGRAM.best(graph).certificate.dual
+        result = DualDecomposition(20000, "dual-progress").best(graph)
+        if not result.converged:
+            assert result.certificate.dual == pytest.approx(value, abs=0.02)
+        assert result.certificate.dual >= value - 1e-5
+
+
+def test_arcs_alone_are_solved_in_one_iteration():
+    rng = np.random.default_rng(6)
+    for n in (1, 2, 5, 40):
+        graph = random_graph(rng, n, (), projective=False, single_root=True)
+        result = DualDecomposition(split=0.0).best(graph)
+        assert result.score == pytest.approx(find_engine("mst").best(graph).score)
+
+
+def test_the_unit_of_the_scores_does_not_matter():
+    rng = np.random.default_rng(7)
+    for _ in range(10):
+        graph = random_graph(rng, 6, PARTS, projective=False, single_root=True)
+        small, large = DUAL_DECOMPOSITION.best(graph), DUAL_DECOMPOSITION.best(graph.scaled(1024.0))
+        assert small.heads.tolist() == large.heads.tolist()
+        assert small.iterations == large.iterations
+        assert 1024.0 * small.certificate.dual == pytest.approx(large.certificate.dual)
+
+
+def test_a_certificate_can_be_checked_from_its_multipliers():
+    rng = np.random.default_rng(8)
+    certified = 0
+    for _ in range(40):
+        graph = random_graph(rng, 5, PARTS, projective=False, single_root=True)
+        result = DUAL_DECOMPOSITION.best(graph)
+        proof = DUAL_DECOMPOSITION.certifies(graph, result.heads, result.multipliers)
+        assert proof == result.converged
+        certified += proof
+        other = find_engine("mst").best(replace(graph, parts={})).heads
+        if graph.score(other) < result.score - 1e-6:
+            assert not DUAL_DECOMPOSITION.certifies(graph, other, result.multipliers)
+    assert certified > 10
+
+
+def test_automata_that_agree_are_not_solved_again():
+    rng = np.random.default_rng(9)
+    graph = random_graph(rng, 12, PARTS, projective=False, single_root=True)
+    result = DualDecomposition(100).best(graph)
+    assert len(result.resolved) == result.iterations
+    assert result.resolved[0] == 1.0
+    assert 0 < result.resolved[1:].mean() < 1
+
+
+def test_projective_answers_are_those_of_the_dynamic_program():
+    rng = np.random.default_rng(10)
+    exact = default_engine(projective=True, families=(LINK, *PARTS))
+    for n in (6, 7, 8):
+        for _ in range(4):
+            graph = random_graph(rng, n, PARTS, projective=True, single_root=True, keep=0.6)
+            best = exact.best(graph).score
+            assert DUAL_DECOMPOSITION.best(graph).certificate.dual >= best - 1e-9
+            assert SEARCH.best(graph).score == pytest.approx(best)
+
+
+def test_where_search_is_cut_short_an_integer_program_decides():
+    rng = np.random.default_rng(11)
+    short = DualDecomposition(iterations=3, exact="yes", nodes=1)
+    for _ in range(20):
+        graph = random_graph(rng, 4, PARTS, projective=False, single_root=True)
+        result = short.best(graph)
+        assert result.converged
+        assert result.score == pytest.approx(optimum(graph), abs=1e-9)
+
+
+def test_large_scores_and_many_words():
+    rng = np.random.default_rng(12)
+    for n, scale in ((30, 1e4), (120, 1.0)):
+        graph = random_graph(
+            rng, n, (CHILDSEQ, GRAND), projective=False, single_root=True, keep=5 / n, scale=scale
+        )
+        result = DualDecomposition(50).best(graph)
+        check(graph, result)
+        assert np.isfinite(result.multipliers).all()
+
+
+def test_what_it_cannot_use_is_refused():
+    graph = ScoredGraph(all_arcs(3), np.zeros(9))
+    other = replace(graph, parts={SIB: np.zeros(graph.arcs.layout.size(CODES[SIB]))})
+    with pytest.raises(GraphError, match="cannot use the factor family sib"):
+        DUAL_DECOMPOSITION.best(other)
+    with pytest.raises(ValueError, match="not finite"):
+        DUAL_DECOMPOSITION.best(replace(graph, scores=np.full(9, np.nan)))
+    with pytest.raises(ValueError, match="rule: one of constant"):
+        DualDecomposition(rule="newton")
+    with pytest.raises(ValueError, match="split: 0 to 1"):
+        DualDecomposition(split=2.0)
+
+
+@pytest.mark.slow
+def test_on_trained_graphs_certificates_agree_with_integer_programs(shared):
+    """500 sentences of up to 10 words, by a model trained on a few hundred others."""
+    folder = shared / "treebanks" / "ud"
+    train = read_all([str(folder / "la_perseus-ud-train.conllu.xz")])[:500]
+    test = read_all([str(folder / "la_perseus-ud-test.conllu.xz")])
+    settings = Settings(epochs=3, labelled=False, engine="dual-decomposition", bits=18)
+    model = Trainer(settings, train).run()
+    sentences = [sentence for sentence in test if len(sentence) <= 10][:500]
+    assert len(sentences) > 400
+    program = IntegerProgram()
+    certified = 0
+    for graph in Parser(model).graphs(sentences):
+        result = DUAL_DECOMPOSITION.best(graph)
+        exact = program.best(graph)
+        assert exact.converged
+        assert result.certificate.dual >= exact.score - 1e-6
+        if result.converged:
+            certified += 1
+            assert result.score == pytest.approx(exact.score, abs=1e-6)
+        assert SEARCH.best(graph).score == pytest.approx(exact.score, abs=1e-6)
+    assert certified >= 450
