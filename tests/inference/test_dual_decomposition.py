@@ -177,9 +177,9 @@ def test_automata_that_agree_are_not_solved_again():
 def test_projective_answers_are_those_of_the_dynamic_program():
     rng = np.random.default_rng(10)
     exact = default_engine(projective=True, families=(LINK, *PARTS))
-    for n in (6, 7, 8):
+    for n in (5, 6, 7):
         for _ in range(4):
-            graph = random_graph(rng, n, PARTS, projective=True, single_root=True, keep=0.6)
+            graph = random_graph(rng, n, PARTS, projective=True, single_root=True)
             best = exact.best(graph).score
             assert DUAL_DECOMPOSITION.best(graph).certificate.dual >= best - 1e-9
             assert SEARCH.best(graph).score == pytest.approx(best)
