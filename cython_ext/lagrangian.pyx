@@ -9,8 +9,8 @@ In iteration k = 1, 2, ... the dual is L_k and t earlier or present iterations h
     polyak          alpha_k = (L_k - best primal) / |z - y|^2
     bounded-polyak  the step of Polyak, but at least that of dual-progress and at most c
 
-A scale c of 0 is replaced by the gap of the first iteration over its |z - y|^2, the step of Polyak,
-so that the iterations do not depend on the unit of the scores.
+A scale c of 0 is replaced by the first gap over its |z - y|^2, the step of Polyak, so that the
+iterations do not depend on the unit of the scores; c is 1 as long as there is no feasible solution.
 """
 from libc.math cimport INFINITY, fabs, ldexp
 
@@ -31,7 +31,7 @@ cdef double advance(
 
     dual: L_k.  primal: value of a feasible solution, or -inf.  disagreement: |z - y|^2.
     """
-    cdef double gap, slowing, polyak
+    cdef double gap, scale, slowing, polyak
     track.iterations += 1
     track.increases += dual > track.last + 1e-12 * max(1.0, fabs(track.last))
     track.last = dual
@@ -40,33 +40,33 @@ cdef double advance(
     if disagreement <= 0.0:
         return 0.0
     gap = dual - track.primal
-    if track.scale <= 0.0:       # without a feasible solution there is no gap
-        track.scale = gap / disagreement if 0.0 < gap < INFINITY else 1.0
-    slowing = track.scale / (1 + track.increases)
-    polyak = max(0.0, gap) / disagreement if gap < INFINITY else track.scale
+    if track.scale <= 0.0 and 0.0 < gap < INFINITY:
+        track.scale = gap / disagreement
+    scale = track.scale if track.scale > 0.0 else 1.0
+    slowing = scale / (1 + track.increases)
+    polyak = max(0.0, gap) / disagreement if gap < INFINITY else scale
     if track.rule == CONSTANT:
-        return track.scale
+        return scale
     if track.rule == DECREASING:
-        return track.scale / track.iterations
+        return scale / track.iterations
     if track.rule == DUAL_PROGRESS:
         return slowing
     if track.rule == HALVING:
-        return ldexp(track.scale, -track.increases)
+        return ldexp(scale, -track.increases)
     if track.rule == POLYAK:
         return polyak
-    return min(track.scale, max(slowing, polyak))
+    return min(scale, max(slowing, polyak))
 
 
 cdef bint closed(Track* track) noexcept nogil:
     """Whether the bounds meet, but for rounding."""
-    return track.dual - track.primal <= 1e-9 * max(1.0, fabs(track.dual))
+    return track.iterations and track.dual - track.primal <= 1e-9 * max(1.0, fabs(track.dual))
 
 
 cdef class Progress:
     """Bounds and step sizes over the iterations of one problem.
 
-    rule: one of RULES.  scale: c, or None for the first gap over its |z - y|^2; 1 if there was no
-    feasible solution in the first iteration.
+    rule: one of RULES.  scale: c, or None for the first gap over its |z - y|^2.
     """
 
     cdef Track track

@@ -16,7 +16,7 @@ vectorised addition is left for each part.  x depends on the part:
 START and END of a sibling sequence are the tokens -1 and n + 1.
 Cost: O(parts * templates) reads of half a cache line; nothing is stored but the scores.
 """
-from libc.math cimport fabs
+from libc.math cimport fabs, sqrt
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -184,6 +184,36 @@ cdef class PartTemplates:
             raise MemoryError
         return results
 
+    def score_some(self, EncodedParts encoded, Layout layout, int family,
+                   const int64_t[::1] parts, const float[:, ::1] weights,
+                   const uint64_t[::1] index=None):
+        """Scores of the parts of SIB or GRAND at some places, (k,) float64: those of ``score``.
+
+        O(k (templates + log arcs)).  Releases the GIL.
+        """
+        cdef Pass run
+        cdef double[::1] out
+        cdef Py_ssize_t count = parts.shape[0], i
+        cdef int64_t size = layout.size(family)
+        result = np.zeros(count)
+        if family != SIB_ and family != GRAND_:
+            raise ValueError("parts are scored one by one in SIB and GRAND only")
+        for i in range(count):
+            if not 0 <= parts[i] < size:
+                raise ValueError(f"place {parts[i]} is not among {size} parts")
+        if count == 0 or weights.shape[0] == 0 or self.tables[family].templates == 0:
+            return result
+        out = result
+        self.prepare(&run, family, encoded, layout)
+        run.weights = &weights[0, 0]
+        run.find = NULL if index is None else &index[0]
+        run.scores = &out[0]
+        with nogil:
+            self.walk(&run, family, &parts[0], count)
+        if run.failed:
+            raise MemoryError
+        return result
+
     def add_gradient(self, Gradient gradient, EncodedParts encoded, Layout layout, int family,
                      const double[::1] coefficients, double tolerance=1e-8):
         """gradient += sum_p coefficients[p] * features(p); small coefficients are left out."""
@@ -208,8 +238,9 @@ cdef class PartTemplates:
         if encoded.n != layout.places.n:
             raise ValueError("the sentence and the layout have different lengths")
 
-    cdef int walk(self, Pass *run, int family) noexcept nogil:
-        """1 if memory is short."""
+    cdef int walk(self, Pass *run, int family, const int64_t *parts=NULL,
+                  Py_ssize_t count=0) noexcept nogil:
+        """All parts, or those of ``parts``.  1 if memory is short."""
         cdef int size = run.table.templates, k
         cdef uint32_t *memory = <uint32_t *>malloc(5 * size * sizeof(uint32_t))
         if memory == NULL:
@@ -219,7 +250,9 @@ cdef class PartTemplates:
         run.inner_base = memory + size
         for k in range(3):
             run.flights[k].halves = memory + (2 + k) * size
-        if family == GRAND_:
+        if parts != NULL:
+            walk_some(run, family, parts, count)
+        elif family == GRAND_:
             walk_grand(run)
         elif family == NOCROSS_:
             walk_nocross(run)
@@ -337,35 +370,81 @@ cdef inline int span(int a, int b) noexcept nogil:
     return b - a if a < b else a - b
 
 
+cdef inline void take_grand(Pass *run, int a, int k, int64_t part) noexcept nogil:
+    """The arc a = g -> h, whose sum is the base, with the k-th child of h."""
+    cdef Places *p = run.places
+    cdef int g = p.heads[a], h = p.modifiers[a], m = p.modifiers[p.children[p.first[h] + k]]
+    if m == g:
+        return
+    set_extras(run, (g < h) | (h < m) << 1 | (g < m) << 2, distance_bin(span(g, h)))
+    take(run, part, run.base, row(run, 2, m), span(h, m))
+
+
+cdef inline void take_sib(Pass *run, int h, int i, int j, int64_t part) noexcept nogil:
+    """The i-th and the j-th child of h, i < j."""
+    cdef Places *p = run.places
+    cdef int s = p.modifiers[p.children[p.first[h] + i]], m = p.modifiers[p.children[p.first[h] + j]]
+    cdef int near, far
+    # On one side of the head the nearer one comes first, as in CHILDSEQ.
+    near, far = (m, s) if m < h else (s, m)
+    add_rows(row(run, 0, h), row(run, 1, near), run.base, run.table.templates)
+    set_extras(run, (h < s) | (h < m) << 1, distance_bin(m - s))
+    take(run, part, run.base, row(run, 2, far), span(h, far))
+
+
+cdef inline void start_grand(Pass *run, int a) noexcept nogil:
+    add_rows(row(run, 0, run.places.heads[a]), row(run, 1, run.places.modifiers[a]), run.base,
+             run.table.templates)
+
+
 cdef void walk_grand(Pass *run) noexcept nogil:
     cdef Places *p = run.places
-    cdef int size = run.table.templates, a, g, h, m, k
-    cdef uint64_t order
+    cdef int a, k
     for a in range(p.arcs):
-        g, h = p.heads[a], p.modifiers[a]
-        add_rows(row(run, 0, g), row(run, 1, h), run.base, size)
-        for k in range(p.first[h], p.first[h + 1]):
-            m = p.modifiers[p.children[k]]
-            if m == g:
-                continue
-            order = (g < h) | (h < m) << 1 | (g < m) << 2
-            set_extras(run, order, distance_bin(span(g, h)))
-            take(run, p.grand[a] + k - p.first[h], run.base, row(run, 2, m), span(h, m))
+        start_grand(run, a)
+        for k in range(p.first[p.modifiers[a] + 1] - p.first[p.modifiers[a]]):
+            take_grand(run, a, k, p.grand[a] + k)
 
 
 cdef void walk_sib(Pass *run) noexcept nogil:
     cdef Places *p = run.places
-    cdef int size = run.table.templates, h, i, j, s, m, near, far
+    cdef int h, i, j
     for h in range(p.n + 1):
         for j in range(1, p.first[h + 1] - p.first[h]):
-            m = p.modifiers[p.children[p.first[h] + j]]
             for i in range(j):
-                s = p.modifiers[p.children[p.first[h] + i]]
-                # On one side of the head the nearer one comes first, as in CHILDSEQ.
-                near, far = (m, s) if m < h else (s, m)
-                add_rows(row(run, 0, h), row(run, 1, near), run.base, size)
-                set_extras(run, (h < s) | (h < m) << 1, distance_bin(m - s))
-                take(run, p.sib[h] + triangle(j) + i, run.base, row(run, 2, far), span(h, far))
+                take_sib(run, h, i, j, p.sib[h] + triangle(j) + i)
+
+
+cdef inline int which(const int64_t *starts, int count, int64_t place) noexcept nogil:
+    """The last of ``count`` that starts at the place or before it."""
+    cdef int low = 0, high = count, middle
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if starts[middle] <= place:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+cdef void walk_some(Pass *run, int family, const int64_t *parts, Py_ssize_t count) noexcept nogil:
+    """Parts of GRAND or SIB at some places; they are numbered as they come."""
+    cdef Places *p = run.places
+    cdef int a = -1, last = -1, h, j
+    cdef int64_t place
+    cdef Py_ssize_t at
+    for at in range(count):
+        if family == GRAND_:
+            a = which(p.grand, p.arcs, parts[at])
+            if a != last:
+                start_grand(run, a)
+                last = a
+            take_grand(run, a, <int>(parts[at] - p.grand[a]), at)
+        else:
+            h = which(p.sib, p.n + 1, parts[at])
+            place = parts[at] - p.sib[h]
+            j = <int>((1.0 + sqrt(1.0 + 8.0 * <double>place)) / 2.0)
+            take_sib(run, h, <int>(place - triangle(j)), j, at)
 
 
 cdef void walk_nocross(Pass *run) noexcept nogil:

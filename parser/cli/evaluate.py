@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from parser.cli.options import ENCODING, ENGINE, FORMAT, ROOTS
+from parser.cli.options import ENCODING, ENGINE, EXACT, FORMAT, ROOTS
 from parser.evaluation import Breakdown, Rules, Scores, aligned, compare, mistakes, table
 from parser.evaluation.timing import run_engine
-from parser.inference import Engine, default_engine
+from parser.inference import Engine, default_engine, exact_engine
 from parser.model import Model
 from parser.treebank import read, read_all
 
@@ -23,6 +23,7 @@ FACETS = ("relation", "length", "pos", "direction", "distance")
 @click.argument("system", required=False)
 @click.option("--model", "model_path", type=click.Path(path_type=Path), help="Parse GOLD with it.")
 @click.option("--engine", "engines", type=ENGINE, multiple=True, help="With --model; repeatable.")
+@EXACT
 @ROOTS
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Timed runs; the best counts.")
 @click.option(
@@ -48,6 +49,7 @@ def evaluate(
     system: str | None,
     model_path: Path | None,
     engines: tuple[Engine, ...],
+    exact: bool,
     single_root: bool | None,
     repeat: int,
     rules: str,
@@ -83,10 +85,15 @@ def evaluate(
             if given:
                 raise click.UsageError(f"{name} needs a SYSTEM file, not --model")
         chosen = Rules.named(rules, allow_multiple_roots=True)
-        time_engines(model_path, gold, engines, chosen, single_root, repeat, as_json, options)
+        engines = tuple(each.proving() for each in engines) if exact else engines
+        model = Model.load(model_path)
+        choose, s = exact_engine if exact else default_engine, model.settings
+        engines = engines or (choose(projective=bool(s.projective), families=s.factors),)
+        time_engines(model, gold, engines, chosen, single_root, repeat, as_json, options)
         return
     for name, given in (
         ("--engine", engines),
+        ("--exact", exact),
         ("--single-root", single_root is not None),
         ("--repeat", repeat > 1),
     ):
@@ -142,7 +149,7 @@ def evaluate(
 
 
 def time_engines(
-    model_path: Path,
+    model: Model,
     gold: str,
     engines: tuple[Engine, ...],
     rules: Rules,
@@ -152,13 +159,10 @@ def time_engines(
     options: dict[str, Any],
 ) -> None:
     """One row of accuracy and time for each engine."""
-    model = Model.load(model_path)
     sentences = read_all([gold], **options)
-    settings = model.settings
-    default = default_engine(projective=bool(settings.projective), families=settings.factors)
     runs = [
         run_engine(model, e, sentences, rules, single_root=single_root, repeat=repeat)
-        for e in engines or [default]
+        for e in engines
     ]
     rows = [run.row() for run in runs]
     click.echo(json.dumps(rows) if as_json else table(rows))

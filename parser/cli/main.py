@@ -16,6 +16,7 @@ from parser.cli.info import info, show
 from parser.cli.parse import parse
 from parser.cli.reproduce import reproduce
 from parser.cli.train import train
+from parser.cli.tune import tune
 from parser.evaluation import EvaluationError
 from parser.graph import GraphError
 from parser.inference import NoTreeError
@@ -76,5 +77,5 @@ def main(debug: bool) -> None:
     """Train, run and score dependency parsers on CoNLL-U and CoNLL-X files."""
 
 
-for command in (train, parse, evaluate, info, show, reproduce):
+for command in (train, tune, parse, evaluate, info, show, reproduce):
     main.add_command(command)

@@ -35,6 +35,10 @@ ROOTS = click.option(
     show_default=False,
 )
 
+EXACT = click.option(
+    "--exact", is_flag=True, help="Go on until each tree is proved best, however long it takes."
+)
+
 
 class EngineType(click.ParamType):
     """An engine by name, with options after a colon."""

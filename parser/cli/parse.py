@@ -14,6 +14,7 @@ import click
 from parser.cli.options import (
     ENCODING,
     ENGINE,
+    EXACT,
     FORMAT,
     JOBS,
     QUIET,
@@ -22,7 +23,7 @@ from parser.cli.options import (
     Skipped,
     progress,
 )
-from parser.inference import Engine
+from parser.inference import Engine, exact_engine
 from parser.model import Model, Parse, Parser, in_order
 from parser.treebank import Sentence, TreebankError, open_output, read
 
@@ -37,6 +38,7 @@ from parser.treebank import Sentence, TreebankError, open_output, read
     help="NAME or NAME:OPTION=VALUE,...  [default: the exact one for the model's trees and "
     "factors, or hill-climbing]",
 )
+@EXACT
 @ROOTS
 @click.option(
     "--confidence",
@@ -55,6 +57,7 @@ def parse(
     inputs: tuple[str, ...],
     output: str,
     engine: Engine | None,
+    exact: bool,
     single_root: bool | None,
     confidence: bool,
     n_best: int,
@@ -76,6 +79,13 @@ def parse(
     """
     model = Model.load(model_path)
     gc.freeze()  # the model stays; no use in looking through it for garbage again and again
+    if exact:
+        s = model.settings
+        engine = (
+            engine.proving()
+            if engine
+            else exact_engine(projective=bool(s.projective), families=s.factors)
+        )
     if jobs > 1:
         # Between kernels a thread needs the interpreter for moments: the reader must let it go.
         sys.setswitchinterval(1e-4)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 from parser.evaluation.rules import Rules
 from parser.evaluation.scores import Reference, Scores
@@ -65,6 +66,18 @@ class EngineRun:
             yield (
                 f"{self.engine}: {sum(moves) / len(moves):.2f} moves a sentence, in "
                 f"{sum(m > 0 for m in moves)} of {len(moves)}; score gained {gained:.2f} in all"
+            )
+        proofs = [r.certificate for r in self.results if r.resolved is not None and r.certificate]
+        if proofs:
+            gaps = [c.gap for c in proofs if not c.optimal]
+            shares = [float(r.resolved.mean()) for r in self.results if r.resolved is not None]
+            iterations = [r.iterations for r in self.results]
+            yield (
+                f"{self.engine}: {100 * (1 - len(gaps) / len(proofs)):.2f} % of the trees proved "
+                f"best, mean gap of the others {sum(gaps) / max(1, len(gaps)):.3g}; "
+                f"{sum(iterations) / len(iterations):.1f} iterations a sentence, median "
+                f"{median(iterations):.0f}; {100 * sum(shares) / len(shares):.0f} % of the "
+                "subproblems solved anew in each"
             )
         relaxed = [r.relaxation for r in self.results if r.relaxation is not None]
         if relaxed:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from parser.graph import LINK
+from parser.inference.ad3 import AD3, ALTERNATING_DIRECTIONS
 from parser.inference.arrays import NoTreeError
 from parser.inference.belief_propagation import BELIEF_PROPAGATION, BeliefPropagation
 from parser.inference.dual_decomposition import DUAL_DECOMPOSITION, DualDecomposition
@@ -41,6 +42,7 @@ ENGINES: dict[str, Engine] = {
         RELAXED_BP,
         PRUNED_BP,
         DUAL_DECOMPOSITION,
+        ALTERNATING_DIRECTIONS,
         INTEGER_PROGRAM,
         LINEAR_PROGRAM,
     )
@@ -56,10 +58,21 @@ def default_engine(*, projective: bool, families: Iterable[str] = (LINK,)) -> En
     return HILL_CLIMBING
 
 
+def exact_engine(*, projective: bool, families: Iterable[str]) -> Engine:
+    """The cheapest engine whose trees are proved best, whatever it takes."""
+    engine = default_engine(projective=projective, families=families)
+    if engine is not HILL_CLIMBING:
+        return engine
+    if set(families) <= DUAL_DECOMPOSITION.families:
+        return DUAL_DECOMPOSITION.proving()
+    return INTEGER_PROGRAM
+
+
 # What follows the name in find_engine, with the values that it has otherwise.
 OPTIONS: dict[str, tuple[str, ...]] = {
     "hill-climbing": ("start", "restarts", "seed"),
     "dual-decomposition": tuple(f.name for f in fields(DUAL_DECOMPOSITION)),
+    "ad3": tuple(f.name for f in fields(ALTERNATING_DIRECTIONS)),
     "ilp": tuple(f.name for f in fields(INTEGER_PROGRAM)),
     "lp": tuple(f.name for f in fields(LINEAR_PROGRAM)),
     "bp": tuple(f.name for f in fields(BELIEF_PROPAGATION)),
@@ -106,6 +119,7 @@ def find_engine(text: str) -> Engine:
 
 
 __all__ = [
+    "AD3",
     "BELIEF_PROPAGATION",
     "ENGINES",
     "HILL_CLIMBING",
@@ -121,5 +135,6 @@ __all__ = [
     "RelaxedBeliefPropagation",
     "Result",
     "default_engine",
+    "exact_engine",
     "find_engine",
 ]

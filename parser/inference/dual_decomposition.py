@@ -12,11 +12,10 @@ import numpy as np
 from cython_ext import automata
 from cython_ext.lagrangian import RULES
 from parser.graph import CHILDSEQ, GRAND, GRANDSIB, LINK, ScoredGraph
-from parser.inference.arrays import NoTreeError
 from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
 from parser.inference.hill_climbing import HILL_CLIMBING
-from parser.inference.integer_program import IntegerProgram
+from parser.inference.integer_program import decide
 
 PARTS = (CHILDSEQ, GRAND, GRANDSIB)  # in the order of the kernel's arguments
 
@@ -77,9 +76,13 @@ class DualDecomposition(Engine):
         if self.nodes < 1:
             raise ValueError(f"nodes: 1 or more, got {self.nodes}")
 
+    def proving(self) -> Engine:
+        return replace(self, exact="yes")
+
     def best(self, graph: ScoredGraph) -> Result:
         """heads (n+1,) int32, score, certificate, iterations, converged, multipliers (2, arcs) and
-        resolved (iterations,); arc_values (arcs,) means of the copies, where there is no proof.
+        resolved (iterations,); arc_values (arcs,), of the tree if it is proved best, else means of
+        the copies.
 
         Raises
         ------
@@ -94,8 +97,7 @@ class DualDecomposition(Engine):
         result = self.solve(graph)
         if result is None:
             engine = PROJECTIVE if graph.projective else MST
-            engine.best(replace(graph, parts={}))  # raises, and says which word has no head
-            raise NoTreeError("no tree")
+            return engine.best(replace(graph, parts={}))  # raises, and says which word has no head
         if result.converged:
             return result
         climbed = HILL_CLIMBING.climb(graph, result.heads)
@@ -134,6 +136,8 @@ class DualDecomposition(Engine):
         if primal == -np.inf:
             return None
         certificate = Certificate(primal, primal if agreed else max(primal, dual))
+        if certificate.optimal:
+            averages = graph.indicator(heads)[LINK]
         return Result(
             heads,
             primal,
@@ -177,17 +181,18 @@ class DualDecomposition(Engine):
                 bound = min(-dual, result.certificate.dual)
                 if not Certificate(best.score, bound).optimal:
                     heapq.heappush(queue, (-bound, next(order), child, result))
+        heads, certificate = best.heads, Certificate(best.score, best.score)
         if queue:
-            dual = max(best.score, -queue[0][0])
-            program = IntegerProgram().best(graph)
-            if program.score > best.score:
-                best = replace(best, heads=program.heads, score=program.score)
-            dual = max(best.score, min(dual, program.certificate.dual))
-        else:
-            dual = best.score
-        certificate = Certificate(best.score, dual)
+            bound = Certificate(best.score, max(best.score, -queue[0][0]))
+            heads, certificate = decide(graph, heads, bound)
         return replace(
-            best, certificate=certificate, iterations=iterations, converged=certificate.optimal
+            best,
+            heads=heads,
+            score=certificate.primal,
+            certificate=certificate,
+            arc_values=graph.indicator(heads)[LINK] if certificate.optimal else first.arc_values,
+            iterations=iterations,
+            converged=certificate.optimal,
         )
 
 

@@ -25,7 +25,7 @@ class Certificate:
     @property
     def optimal(self) -> bool:
         """Whether the tree is the best one, but for rounding: the bounds meet."""
-        return self.gap <= 1e-9 * max(1.0, abs(self.dual))
+        return self.dual < np.inf and self.gap <= 1e-9 * max(1.0, abs(self.dual))
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,10 @@ class Engine(ABC):
     def calibrated(self, scale: float) -> Engine:
         """The engine for graphs whose scores are log potentials when multiplied by the scale."""
         return self
+
+    def proving(self) -> Engine:
+        """The engine that goes on until its tree is proved best.  GraphError: it has no proof."""
+        raise GraphError(f"engine {self.name} cannot prove that its trees are best")
 
     @abstractmethod
     def best(self, graph: ScoredGraph) -> Result:

@@ -25,6 +25,9 @@ class FirstOrder(Engine):
         self.constraints = frozenset({functions is projective})
         self._functions = functions
 
+    def proving(self) -> Engine:
+        return self
+
     def best(self, graph: ScoredGraph) -> Result:
         self.check(graph)
         heads, score = self._functions.best_tree(graph.matrix(), single_root=graph.single_root)

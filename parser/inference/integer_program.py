@@ -288,7 +288,9 @@ class Formulation:
         pairs, scores = np.zeros((2, 0), int), np.zeros(0)
         if SIB in parts:
             h, m, sibling = self.graph.index(SIB)
-            pairs, scores = np.stack([self.number[h, m], self.number[h, sibling]]), parts[SIB]
+            real = (h > 0) | (not self.graph.single_root)  # no tree has two children of its root
+            pairs = np.stack([self.number[h, m], self.number[h, sibling]])[:, real]
+            scores = parts[SIB][real]
         if PAIR in parts:
             pairs = np.concatenate([pairs, self.graph.index(PAIR)], axis=1)
             scores = np.concatenate([scores, parts[PAIR]])
@@ -327,6 +329,8 @@ class Formulation:
         for each head h:            sum_b t[START, b] = 1,          sum_a t[a, m] = x[h, m]
         above, for each arc g -> h: sum_b t[g, START, b] = x[g, h], sum_{g, a} t[g, a, m] = x[h, m]
         for each path:              sum_a t[a, m] = sum_b t[m, b]
+
+        A single root's path is from START to a child to END.
         """
         program, width = self.program, self.width
         if above:
@@ -334,8 +338,9 @@ class Formulation:
         else:
             h, a, b = self.graph.index(CHILDSEQ).astype(int)
             owner, gains = h, self.graph.parts[CHILDSEQ]
-        t = program.columns(gains)
         start, child = a == h, (b > 0) & (b < width)
+        never = self.graph.single_root & (h == 0) & (start != child)
+        t = program.columns(gains, 1.0 - never)
         path, side = owner * width, 2 * owner + (b > h)
 
         alone, under = start & (owner < width), start & (owner >= width)
@@ -553,6 +558,9 @@ class IntegerProgram(Programming):
     name = "ilp"
     integral = True
 
+    def proving(self) -> Engine:
+        return self
+
 
 class LinearProgram(Programming):
     """The linear relaxation of `IntegerProgram`, with the same parameters.
@@ -592,6 +600,19 @@ def check_size(graph: ScoredGraph, kind: str) -> None:
             f"the program of {n} words with {arcs} candidate arcs takes "
             f"{count * BYTES / 2**30:.1f} GiB; the limit is {BYTES_LIMIT / 2**30:.0f} GiB"
         )
+
+
+def decide(
+    graph: ScoredGraph, heads: np.ndarray, bounds: Certificate
+) -> tuple[np.ndarray, Certificate]:
+    """The better of a tree and an integer program's, and the narrower of their bounds."""
+    program = INTEGER_PROGRAM.best(graph)
+    certificate = program.certificate
+    assert certificate is not None
+    if certificate.primal > bounds.primal:
+        heads = program.heads
+    primal = max(bounds.primal, certificate.primal)
+    return heads, Certificate(primal, max(primal, min(bounds.dual, certificate.dual)))
 
 
 INTEGER_PROGRAM = IntegerProgram()

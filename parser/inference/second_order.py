@@ -35,6 +35,9 @@ class SecondOrder(Engine):
         self._kernel = kernel
         self._parts = tuple(parts)  # in the order of the kernel's arguments
 
+    def proving(self) -> Engine:
+        return self
+
     def best(self, graph: ScoredGraph) -> Result:
         """heads (n+1,) int32, their score, and a certificate without a gap.
 

