@@ -17,11 +17,18 @@ or, the other way round, theta mu' - log(1 - mu + mu e^theta) with mu' = mu e^th
 """
 from libc.math cimport INFINITY, exp, expm1, fabs, log, log1p
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 
 import numpy as np
 
 from cython_ext.layout cimport GRAND_, SIB_, Layout, Places, triangle
+
+
+cdef struct Found:
+    int64_t place
+    int32_t first
+    int32_t second
+    double mu
 
 
 cdef class TreePairs:
@@ -38,23 +45,28 @@ cdef class TreePairs:
     cdef Places* p
     cdef bint single_root
     cdef double* K                       # (n+1, n+1), row and column 0 are 0
+    cdef double* transposed              # (n+1, n+1), with a single root column 1 of K as row 0, and
+                                         # then column 1 of K is 0
     cdef double* w                       # (arcs,)
+    cdef double* mu                      # (arcs,) marginals
 
     def __cinit__(self):
-        self.K = self.w = NULL
+        self.K = self.w = self.mu = NULL
 
     def __init__(self, Layout layout, const double[::1] scores, bint single_root):
         cdef Places* p = &layout.places
         cdef Py_ssize_t width = p.n + 1
-        cdef int m, a
+        cdef int m, a, h
         cdef double top
         if scores.shape[0] != p.arcs:
             raise ValueError(f"{p.arcs} candidate arcs have {scores.shape[0]} scores")
         self.layout, self.p, self.single_root = layout, p, single_root
-        self.K = <double*>malloc(width * width * sizeof(double))
+        self.K = <double*>malloc(2 * width * width * sizeof(double))
         self.w = <double*>malloc(p.arcs * sizeof(double))
-        if self.K == NULL or self.w == NULL:
+        self.mu = <double*>malloc(p.arcs * sizeof(double))
+        if self.K == NULL or self.w == NULL or self.mu == NULL:
             raise MemoryError
+        self.transposed = self.K + width * width
         with nogil:
             for m in range(1, p.n + 1):
                 top = -INFINITY
@@ -65,12 +77,22 @@ cdef class TreePairs:
             self.laplacian()
             if not invert(self.K, width, p.n):
                 self.K[0] = 1.0                  # no tree
+            for h in range(width):
+                for m in range(width):
+                    self.transposed[h * width + m] = self.K[m * width + h]
+            if single_root:
+                for m in range(width):
+                    self.transposed[m] = self.transposed[width + m]
+                    self.transposed[width + m] = self.K[m * width + 1] = 0.0
+            for a in range(p.arcs):
+                self.mu[a] = self.w[a] * self.T(p.modifiers[a], a)
         if self.K[0]:
             raise ValueError("the candidate arcs hold no tree, or too few digits of one")
 
     def __dealloc__(self):
         free(self.K)
         free(self.w)
+        free(self.mu)
 
     cdef void laplacian(self) noexcept nogil:
         """L[h,m] = -w, diagonal the sum into m; for one root without the root's, which row 1 holds
@@ -94,21 +116,37 @@ cdef class TreePairs:
                     self.K[width + p.modifiers[a]] = self.w[a]
 
     cdef inline double T(self, int a, int arc) noexcept nogil:
-        cdef const double* row = self.K + a * (self.p.n + 1)
+        cdef Py_ssize_t width = self.p.n + 1
         cdef int h = self.p.heads[arc], m = self.p.modifiers[arc]
-        if not self.single_root:
-            return row[m] - row[h]               # column 0 is 0
-        if h == 0:
-            return row[1]
-        return (row[m] if m != 1 else 0.0) - (row[h] if h != 1 else 0.0)
-
-    cdef inline double one(self, int e) noexcept nogil:
-        return self.w[e] * self.T(self.p.modifiers[e], e)
+        if h == 0 and self.single_root:
+            return self.transposed[a]
+        return self.K[a * width + m] - self.K[a * width + h]         # column 0 is 0
 
     cdef inline double both(self, int e, int f) noexcept nogil:
         cdef int m = self.p.modifiers[e], k = self.p.modifiers[f]
-        cdef double a = self.one(e), b = self.one(f)
-        return a * b - self.w[e] * self.w[f] * self.T(m, f) * self.T(k, e)
+        return self.mu[e] * self.mu[f] - self.w[e] * self.w[f] * self.T(m, f) * self.T(k, e)
+
+    cdef inline void run(self, int e, const int32_t* others, int count, double* out) noexcept nogil:
+        """``both`` of e and each of some arcs, which all have the same head, not 0 for one root.
+
+        With h the head of the others: T[m, h -> k] = K[m,k] - K[m,h] and, along k,
+        T[k, e] = K'[m,k] - K'[h_e,k].
+        """
+        cdef Py_ssize_t width = self.p.n + 1
+        cdef int h = self.p.heads[e], m = self.p.modifiers[e], i, k, f
+        cdef const double* row = self.K + m * width
+        cdef const double* column = self.transposed + m * width
+        cdef const double* less = self.transposed + h * width
+        cdef double own = self.mu[e], w = self.w[e], base
+        if count == 0:
+            return
+        base = row[self.p.heads[others[0]]]
+        if h == 0 and self.single_root:
+            column, less = less, self.K      # row 0 of K is 0
+        for i in range(count):
+            f = others[i]
+            k = self.p.modifiers[f]
+            out[i] = own * self.mu[f] - w * self.w[f] * (row[k] - base) * (column[k] - less[k])
 
     def marginals(self):
         """Of each arc, (arcs,) float64."""
@@ -116,7 +154,7 @@ cdef class TreePairs:
         array = np.empty(self.p.arcs)
         cdef double[::1] out = array
         for a in range(self.p.arcs):
-            out[a] = self.one(a)
+            out[a] = self.mu[a]
         return array
 
     def joint(self, const int32_t[::1] first, const int32_t[::1] second):
@@ -182,92 +220,90 @@ def candidates(
     bint projective,
     bint one_root,
     double least,
-    const double[::1] scores=None,
-    double strongest=0.0,
-    double eps=0.0,
     const uint8_t[::1] taken=None,
 ):
     """Parts whose arcs are both true with probability above ``least``.
 
-    With ``scores`` (parts,), none above ``strongest`` in size, only those that could have a
-    (reverse) gain above ``eps``, by
-
-        gain <= mu (e^theta - 1 - theta) <= mu theta^2 / 2 e^strongest
-
-    and with ``taken`` (parts,) none that is.
-
-    ``projective``, ``one_root``: whether a hard factor makes trees so; parts of arcs that are in no
-    tree together, by their ends alone, are left out.  The probabilities are within the bounds that
-    the beliefs of the two arcs put on them.
+    ``taken`` (parts,): without these.  ``projective``, ``one_root``: whether a hard factor makes
+    trees so; parts of arcs that are in no tree together, by their ends alone, are left out.  The
+    probabilities are within the bounds that the beliefs of the two arcs put on them.
 
     Returns places (k,) int64, their two arcs (2, k) int32, probabilities (k,) float64.
     O(arcs + pairs of arcs with beliefs above ``least``).
     """
     cdef Places* p = &layout.places
-    cdef int a, c, g, h, m, i, j, count = 0, start, size = 256
+    cdef int a, c, g, h, m, i, j, start, end
+    cdef Py_ssize_t count = 0, size = 4 * (p.n + 1)
     cdef int32_t* live = <int32_t*>malloc((p.arcs + p.n + 2) * sizeof(int32_t))
     cdef int32_t* first = <int32_t*>malloc((p.n + 2) * sizeof(int32_t))
-    cdef int64_t place
-    cdef double mu, half_exp = 0.5 * exp(strongest)
-    if live == NULL or first == NULL:
-        free(live)
-        free(first)
-        raise MemoryError
-    places_array = np.empty(size, np.int64)
-    arcs_array = np.empty((2, size), np.int32)
-    mu_array = np.empty(size)
-    cdef int64_t[::1] places = places_array
-    cdef int32_t[:, ::1] arcs = arcs_array
-    cdef double[::1] out = mu_array
-    try:
-        first[0] = 0
-        for h in range(p.n + 1):                 # live children of each head
-            first[h + 1] = first[h]
-            for i in range(p.first[h], p.first[h + 1]):
-                if beliefs[p.children[i]] > least:
-                    live[first[h + 1]] = p.children[i]
-                    first[h + 1] += 1
-        for h in range(1 if one_root and family == SIB_ else 0, p.n + 1):
-            for i in range(first[h], first[h + 1]):
+    cdef double* joint = <double*>malloc((p.n + 2) * sizeof(double))
+    cdef Found* found = <Found*>malloc(size * sizeof(Found))
+    cdef Found* larger
+    cdef double mu
+    cdef bint fine = live != NULL and first != NULL and joint != NULL and found != NULL
+    with nogil:
+        if fine:
+            first[0] = 0
+            for h in range(p.n + 1):             # live children of each head
+                first[h + 1] = first[h]
+                for i in range(p.first[h], p.first[h + 1]):
+                    if beliefs[p.children[i]] > least:
+                        live[first[h + 1]] = p.children[i]
+                        first[h + 1] += 1
+            h = 1 if one_root and family == SIB_ else 0
+            i = first[h]
+            while fine and i < first[p.n + 1]:
                 a = live[i]
-                m = p.modifiers[a]
+                h, m = p.heads[a], p.modifiers[a]
                 # SIB: a and a child before it.  GRAND: a and a child of its modifier.
                 start = first[h] if family == SIB_ else first[m]
-                for j in range(start, i if family == SIB_ else first[m + 1]):
-                    c = live[j]
-                    if family == GRAND_:
-                        g = p.modifiers[c]
-                        if g == h or (projective and (m < h < g or g < h < m)):
-                            continue
-                    if tree is not None:
-                        mu = tree.both(a, c)
-                    else:
-                        mu = beliefs[a] * beliefs[c]
+                end = i if family == SIB_ else first[m + 1]
+                if tree is not None:
+                    tree.run(a, live + start, end - start, joint)
+                if count + p.n >= size:
+                    size = 2 * size
+                    larger = <Found*>realloc(found, size * sizeof(Found))
+                    fine = larger != NULL
+                    if not fine:
+                        break
+                    found = larger
+                for j in range(end - start):
+                    c = live[start + j]
+                    mu = joint[j] if tree is not None else beliefs[a] * beliefs[c]
                     mu = max(mu, beliefs[a] + beliefs[c] - 1.0)
                     mu = min(mu, min(beliefs[a], beliefs[c]))
                     if not mu > least:
                         continue
                     if family == SIB_:
-                        place = p.sib[h] + triangle(p.rank[a]) + p.rank[c]
+                        found[count].place = p.sib[h] + triangle(p.rank[a]) + p.rank[c]
                     else:
-                        place = p.grand[a] + p.rank[c]
-                    if taken is not None and taken[place]:
+                        g = p.modifiers[c]
+                        if g == h or (projective and (m < h < g or g < h < m)):
+                            continue
+                        found[count].place = p.grand[a] + p.rank[c]
+                    if taken is not None and taken[found[count].place]:
                         continue
-                    if scores is not None and not mu * scores[place] ** 2 * half_exp > eps:
-                        continue
-                    if count == size:
-                        size *= 2
-                        places_array = np.resize(places_array, size)
-                        arcs_array = np.concatenate([arcs_array, np.empty_like(arcs_array)], axis=1)
-                        mu_array = np.resize(mu_array, size)
-                        places, arcs, out = places_array, arcs_array, mu_array
-                    places[count], arcs[0, count], arcs[1, count] = place, a, c
-                    out[count] = mu
+                    found[count].first, found[count].second = a, c
+                    found[count].mu = mu
                     count += 1
-    finally:
-        free(live)
-        free(first)
-    return places_array[:count], arcs_array[:, :count], mu_array[:count]
+                i += 1
+    free(live)
+    free(first)
+    free(joint)
+    if not fine:
+        free(found)
+        raise MemoryError
+    places_array = np.empty(count, np.int64)
+    arcs_array = np.empty((2, count), np.int32)
+    mu_array = np.empty(count)
+    cdef int64_t[::1] places = places_array
+    cdef int32_t[:, ::1] arcs = arcs_array
+    cdef double[::1] out = mu_array
+    for i in range(count):
+        places[i], out[i] = found[i].place, found[i].mu
+        arcs[0, i], arcs[1, i] = found[i].first, found[i].second
+    free(found)
+    return places_array, arcs_array, mu_array
 
 
 def largest_size(const double[::1] scores):

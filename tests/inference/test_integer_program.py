@@ -292,9 +292,8 @@ def head_automaton(graph, h):
     above = graph.heads[graph.modifiers == h].tolist() if h and (grand or grandsib) else [None]
     for g in above:
         others = [m for m in candidates if m != g]
-        for children in chain.from_iterable(
-            combinations(others, size) for size in range(len(others) + 1)
-        ):
+        sizes = (1,) if h == 0 and graph.single_root else range(len(others) + 1)
+        for children in chain.from_iterable(combinations(others, size) for size in sizes):
             score = sum(grand.get((g, h, m), 0.0) for m in children)
             for side in (-1, 1) if h else (1,):
                 own = [m for m in children if (m - h) * side > 0][::side]
