@@ -16,8 +16,8 @@ vectorised addition is left for each part.  x depends on the part:
 START and END of a sibling sequence are the tokens -1 and n + 1.
 Cost: O(parts * templates) reads of half a cache line; nothing is stored but the scores.
 """
-from libc.math cimport fabs, sqrt
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.math cimport INFINITY, fabs, sqrt
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -36,6 +36,7 @@ cdef enum:
     WIDTH = 4                 # positions of a part, at most
     N_KINDS = 3
     HALF = 8                  # weights of a feature
+    BINS = 7                  # of distances
 
 PLAIN, ORDER, GAP = range(N_KINDS)
 POSITIONS = {SIB_: 3, CHILDSEQ_: 3, GRAND_: 3, GRANDSIB_: 4, NOCROSS_: 2}
@@ -206,12 +207,56 @@ cdef class PartTemplates:
         out = result
         self.prepare(&run, family, encoded, layout)
         run.weights = &weights[0, 0]
-        run.find = NULL if index is None else &index[0]
+        if index is not None:
+            run.find = &index[0]
         run.scores = &out[0]
         with nogil:
             self.walk(&run, family, &parts[0], count)
         if run.failed:
             raise MemoryError
+        return result
+
+    def fields_of(self, int family):
+        """Of each template the one field that it reads, of the positions themselves, else -1."""
+        expressions = np.asarray(self.expressions)
+        fields = []
+        for member in self.members.get(family, ()):
+            atoms = expressions[member[:self.tables[family].positions]]
+            read = {tuple(atom) for atom in atoms[atoms[..., 0] >= 0].tolist()}
+            field, offset = read.pop() if len(read) == 1 else (-1, 0)
+            fields.append(-1 if offset else field)
+        return np.array(fields, np.int32)
+
+    def extremes(self, EncodedParts values, int family, const uint8_t[::1] chosen,
+                 const float[:, ::1] weights, const uint64_t[::1] index=None):
+        """Least and largest sum of some templates' weights, by what stands at the three positions.
+
+        Of SIB or GRAND.  values: of a sentence in which each token stands for one that parts may
+        have; chosen: (templates,).  Returns (tokens, tokens, tokens, 2) float32, over all orders,
+        distances and gaps, but for rounding.  O(tokens^3 templates).
+        """
+        cdef Pass run
+        cdef float[:, :, :, ::1] out
+        cdef int size = values.n + 1, x, y, z
+        if family != SIB_ and family != GRAND_:
+            raise ValueError("there are bounds for SIB and GRAND only")
+        if chosen.shape[0] != self.tables[family].templates:
+            raise ValueError(f"{chosen.shape[0]} choices of {self.tables[family].templates} templates")
+        result = np.zeros((size, size, size, 2), np.float32)
+        if weights.shape[0] == 0 or chosen.shape[0] == 0:
+            return result
+        out = result
+        memset(&run, 0, sizeof(Pass))
+        run.table, run.hashes, run.shift = &self.tables[family], values.hashes[family], 31 - self.bits
+        run.weights = &weights[0, 0]
+        if index is not None:
+            run.find = &index[0]
+        with nogil:
+            for x in range(size):
+                for y in range(size):
+                    for z in range(size):
+                        find_extremes(&run, x, y, z, 8 if family == GRAND_ else 4, &chosen[0],
+                                      &out[x, y, z, 0])
         return result
 
     def add_gradient(self, Gradient gradient, EncodedParts encoded, Layout layout, int family,
@@ -364,6 +409,42 @@ cdef inline int locate_halves(const uint64_t *index, uint32_t *halves, int k) no
             <uint32_t>entry & ((<uint32_t>1 << bit) - 1))) << 1 | (half & 1)
         found += (entry >> bit) & 1
     return found
+
+
+cdef void find_extremes(Pass *run, int x, int y, int z, int orders, const uint8_t *chosen,
+                        float *out) noexcept nogil:
+    """Least and largest sum over orders and distance bins; of gaps, template by template."""
+    cdef const uint32_t *a = row(run, 0, x)
+    cdef const uint32_t *b = row(run, 1, y)
+    cdef const uint32_t *c = row(run, 2, z)
+    cdef const float *value
+    cdef float[HALF] low, high, least, most
+    cdef float w
+    cdef uint32_t half
+    cdef int order, gap, t, kind, s
+    out[0], out[1] = INFINITY, -INFINITY
+    for order in range(orders):
+        for s in range(HALF):
+            low[s] = high[s] = 0.0
+        for t in range(run.table.templates):
+            if not chosen[t]:
+                continue
+            kind = 0 if t < run.table.ends[0] else 1 if t < run.table.ends[1] else 2
+            for gap in range(BINS if kind == 2 else 1):
+                set_extras(run, order, gap)
+                half = (a[t] + b[t] + c[t] + run.x[kind]) >> run.shift
+                value = NULL
+                if run.find == NULL or locate_halves(run.find, &half, 1):
+                    value = run.weights + <Py_ssize_t>half * HALF
+                for s in range(1, HALF):
+                    w = 0.0 if value == NULL else value[0] + value[s]
+                    least[s] = w if gap == 0 else min(least[s], w)
+                    most[s] = w if gap == 0 else max(most[s], w)
+            for s in range(1, HALF):
+                low[s] += least[s]
+                high[s] += most[s]
+        for s in range(1, HALF):
+            out[0], out[1] = min(out[0], low[s]), max(out[1], high[s])
 
 
 cdef inline int span(int a, int b) noexcept nogil:

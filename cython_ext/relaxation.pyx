@@ -15,13 +15,110 @@ by
 
 or, the other way round, theta mu' - log(1 - mu + mu e^theta) with mu' = mu e^theta / (...).
 """
-from libc.math cimport INFINITY, exp, expm1, fabs, log, log1p
+from libc.math cimport INFINITY, ceil, exp, expm1, fabs, log, log1p
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 
 import numpy as np
 
 from cython_ext.layout cimport GRAND_, SIB_, Layout, Places, triangle
+
+
+cdef enum:
+    TABLES = 8                           # of bounds, at most
+    STEPS = 16                           # for each unit of |theta|
+    FAR = 640                            # steps: beyond them anything is worth a look
+
+# An upper bound on gain / mu by |theta|, in steps: of positive, of negative, of forward gains.
+cdef double[3][FAR + 2] WORTH
+
+
+cdef void fill_worth() noexcept nogil:
+    cdef int i
+    cdef double size
+    for i in range(FAR + 1):
+        size = (i + 1e-9) / STEPS
+        WORTH[0][i], WORTH[1][i] = expm1(size) - size, expm1(-size) + size
+        WORTH[2][i] = size * exp(size)
+    for i in range(3):
+        WORTH[i][0], WORTH[i][FAR + 1] = 0.0, INFINITY
+
+
+fill_worth()
+
+
+cdef struct Bounds:                      # PartBounds of parser.graph
+    int count
+    int positions                        # n + 1
+    double factor, low, high
+    const int32_t* ids                   # (count, positions)
+    int[TABLES] size
+    const float*[TABLES] triples
+    const float*[TABLES * 3] pairs       # without the third, the second, the first
+
+
+cdef inline double worth(double low, double high, double eps, bint forward) noexcept nogil:
+    """At least gain / mu for a theta from low to high; 0 if no mu makes it gain more than eps.
+
+        gain <= theta^2 / 8,    gain <= mu (e^theta - 1 - theta),    forward gain <= mu |t| e^|t|
+    """
+    cdef double positive = max(0.0, high), negative = max(0.0, -low)
+    cdef double size = max(positive, negative)
+    if size * size <= 8.0 * eps:
+        return 0.0
+    if forward:
+        return WORTH[2][<int>min(FAR + 1.0, ceil(size * STEPS))]
+    return max(WORTH[0][<int>min(FAR + 1.0, ceil(positive * STEPS))],
+               WORTH[1][<int>min(FAR + 1.0, ceil(negative * STEPS))])
+
+
+cdef inline double worth_of_part(const Bounds* b, int i, int j, int k, double eps,
+                                 bint forward) noexcept nogil:
+    cdef double low = b.low, high = b.high
+    cdef const int32_t* ids = b.ids
+    cdef const float* entry
+    cdef int t
+    for t in range(b.count):
+        entry = b.triples[t] + 2 * ((<Py_ssize_t>ids[i] * b.size[t] + ids[j]) * b.size[t] + ids[k])
+        low += entry[0]
+        high += entry[1]
+        ids += b.positions
+    return worth(b.factor * low, b.factor * high, eps, forward)
+
+
+cdef inline double worth_of_arc(const Bounds* b, int without, int i, int j, double eps,
+                                bint forward) noexcept nogil:
+    """Of any part in which two positions are i and j."""
+    cdef double low = b.low, high = b.high
+    cdef const int32_t* ids = b.ids
+    cdef const float* entry
+    cdef int t
+    for t in range(b.count):
+        entry = b.pairs[3 * t + without] + 2 * (<Py_ssize_t>ids[i] * b.size[t] + ids[j])
+        low += entry[0]
+        high += entry[1]
+        ids += b.positions
+    return worth(b.factor * low, b.factor * high, eps, forward)
+
+
+cdef int read_bounds(Bounds* b, bounds, double factor) except -1:
+    """Pointers into arrays that ``bounds`` keeps."""
+    cdef const float[:, :, :, ::1] triples
+    cdef const float[:, :, ::1] pairs
+    cdef const int32_t[:, ::1] ids = bounds.ids
+    cdef int t, i
+    b.count, b.positions = <int>ids.shape[0], <int>ids.shape[1]
+    b.factor, b.low, b.high = factor, bounds.low, bounds.high
+    if b.count > TABLES:
+        raise ValueError(f"at most {TABLES} tables of bounds, got {b.count}")
+    b.ids = NULL if b.count == 0 else &ids[0, 0]
+    for t in range(b.count):
+        triples = bounds.tables[t]
+        b.size[t], b.triples[t] = <int>triples.shape[0], &triples[0, 0, 0, 0]
+        for i in range(3):
+            pairs = bounds.pairs[t][i]
+            b.pairs[3 * t + i] = &pairs[0, 0, 0]
+    return 0
 
 
 cdef struct Found:
@@ -221,43 +318,69 @@ def candidates(
     bint one_root,
     double least,
     const uint8_t[::1] taken=None,
+    const double[::1] scores=None,
+    bounds=None,
+    double factor=1.0,
+    double eps=0.0,
+    bint forward=False,
 ):
     """Parts whose arcs are both true with probability above ``least``.
 
-    ``taken`` (parts,): without these.  ``projective``, ``one_root``: whether a hard factor makes
+    ``taken`` (parts,): without these.  With ``scores`` (parts,), or the PartBounds ``bounds`` of
+    them and a factor: only those whose gain could be above ``eps``, by ``worth``.
+    ``projective``, ``one_root``: whether a hard factor makes
     trees so; parts of arcs that are in no tree together, by their ends alone, are left out.  The
     probabilities are within the bounds that the beliefs of the two arcs put on them.
 
     Returns places (k,) int64, their two arcs (2, k) int32, probabilities (k,) float64.
-    O(arcs + pairs of arcs with beliefs above ``least``).
+    O(arcs + pairs of arcs that could be, by the belief in each).
     """
     cdef Places* p = &layout.places
-    cdef int a, c, g, h, m, i, j, start, end
+    cdef int a, c, g, h, m, k, i, j, start, end
+    cdef Bounds b
+    cdef bint bounded = bounds is not None, sib = family == SIB_
     cdef Py_ssize_t count = 0, size = 4 * (p.n + 1)
     cdef int32_t* live = <int32_t*>malloc((p.arcs + p.n + 2) * sizeof(int32_t))
     cdef int32_t* first = <int32_t*>malloc((p.n + 2) * sizeof(int32_t))
     cdef double* joint = <double*>malloc((p.n + 2) * sizeof(double))
     cdef Found* found = <Found*>malloc(size * sizeof(Found))
     cdef Found* larger
-    cdef double mu
+    cdef double mu, most
     cdef bint fine = live != NULL and first != NULL and joint != NULL and found != NULL
+    if bounded:
+        read_bounds(&b, bounds, factor)
     with nogil:
         if fine:
             first[0] = 0
             for h in range(p.n + 1):             # live children of each head
                 first[h + 1] = first[h]
                 for i in range(p.first[h], p.first[h + 1]):
-                    if beliefs[p.children[i]] > least:
-                        live[first[h + 1]] = p.children[i]
-                        first[h + 1] += 1
-            h = 1 if one_root and family == SIB_ else 0
-            i = first[h]
-            while fine and i < first[p.n + 1]:
-                a = live[i]
+                    a = p.children[i]
+                    if not beliefs[a] > least:
+                        continue
+                    if bounded and sib:          # its place may be the second or the third
+                        most = max(worth_of_arc(&b, 0, h, p.modifiers[a], eps, forward),
+                                   worth_of_arc(&b, 1, h, p.modifiers[a], eps, forward))
+                        if not beliefs[a] * most > eps:
+                            continue
+                    elif bounded and not beliefs[a] * worth_of_arc(
+                            &b, 2, h, p.modifiers[a], eps, forward) > eps:
+                        continue                 # h -> m below a grandparent
+                    live[first[h + 1]] = a
+                    first[h + 1] += 1
+            h = 1 if one_root and sib else 0
+            i = first[h] if sib else 0
+            while fine and i < (first[p.n + 1] if sib else p.arcs):
+                a = live[i] if sib else i
                 h, m = p.heads[a], p.modifiers[a]
+                if not sib:                      # g -> h above another arc
+                    if not beliefs[a] > least or (bounded and not beliefs[a] * worth_of_arc(
+                            &b, 0, h, m, eps, forward) > eps):
+                        i += 1
+                        continue
                 # SIB: a and a child before it.  GRAND: a and a child of its modifier.
-                start = first[h] if family == SIB_ else first[m]
-                end = i if family == SIB_ else first[m + 1]
+                start = first[h] if sib else first[m]
+                end = i if sib else first[m + 1]
                 if tree is not None:
                     tree.run(a, live + start, end - start, joint)
                 if count + p.n >= size:
@@ -274,7 +397,7 @@ def candidates(
                     mu = min(mu, min(beliefs[a], beliefs[c]))
                     if not mu > least:
                         continue
-                    if family == SIB_:
+                    if sib:
                         found[count].place = p.sib[h] + triangle(p.rank[a]) + p.rank[c]
                     else:
                         g = p.modifiers[c]
@@ -283,6 +406,18 @@ def candidates(
                         found[count].place = p.grand[a] + p.rank[c]
                     if taken is not None and taken[found[count].place]:
                         continue
+                    if scores is not None:
+                        most = scores[found[count].place]
+                        if not mu * worth(most, most, eps, forward) > eps:
+                            continue
+                    if bounded:
+                        k = p.modifiers[c]
+                        if sib and m > h:        # k < m, and the nearer one comes first
+                            m, k = k, m
+                        most = worth_of_part(&b, h, m, k, eps, forward)
+                        m = p.modifiers[a]
+                        if not mu * most > eps:
+                            continue
                     found[count].first, found[count].second = a, c
                     found[count].mu = mu
                     count += 1

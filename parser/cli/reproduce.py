@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 
 from parser.cli.options import JOBS, QUIET, progress
-from parser.reproduction import LANGUAGES, SmithEisner2008, Workshop, available, load
-from parser.reproduction.smith_eisner_2008 import Scale, report, tables
+from parser.reproduction import (
+    LANGUAGES,
+    Data,
+    Koo2010,
+    SmithEisner2008,
+    Workshop,
+    available,
+    koo_2010,
+    load,
+    smith_eisner_2008,
+)
 
 
 @click.group(short_help="Run a paper's experiments again.")
@@ -22,68 +34,135 @@ def reproduce() -> None:
     """
 
 
-@reproduce.command("smith-eisner-2008", short_help="Dependency parsing by belief propagation.")
-@click.option(
-    "--treebank",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Folder with conllx/da_ddt_*, conllx/nl_alpino_*, ptb_sample/en_ptbsample_*, compressed "
-    "or not.",
-)
-@click.option(
-    "--language",
-    "languages",
-    type=click.Choice(list(LANGUAGES)),
-    multiple=True,
-    help="Repeatable.  [default: all that are there; the first of them with --quick]",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("out/smith-eisner-2008"),
-    help="Folder of models and results.",
-)
-@click.option(
-    "--epochs", type=click.IntRange(1), help="Of training.  [default: 10; 3 with --quick]"
-)
-@click.option("--full-graph", is_flag=True, help="Table 2 over all arcs, without a pruner.")
-@click.option(
-    "--figures/--no-figures",
-    default=True,
-    help="Whether the data of Figures 2 to 4 are made: English, or the first language.",
-)
-@click.option("--quick", is_flag=True, help="Few sentences: under five minutes.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@JOBS
-@QUIET
-def smith_eisner_2008(
-    treebank: Path,
-    languages: tuple[str, ...],
-    output: Path,
-    epochs: int | None,
-    full_graph: bool,
-    figures: bool,
-    quick: bool,
-    as_json: bool,
-    jobs: int,
-    quiet: bool,
-) -> None:
-    """Smith & Eisner (2008): Table 2, Table 3, and the data of Figures 2 to 4."""
-    found = available(treebank)
-    chosen = dict.fromkeys(languages or (found[:1] if quick else found))
-    data = [load(treebank, language) for language in chosen]
-    scale = Scale(epochs, full_graph, figures=figures)
-    if quick:
-        scale = replace(scale, epochs=epochs or 3, sentences=800, longest=40)
-    workshop = Workshop(
-        output,
-        jobs,
-        announce=lambda line: None if quiet else click.echo(line, err=True),
-        progress=progress(quiet),
+@dataclass(frozen=True)
+class Run:
+    """What the options that all experiments have ask for."""
+
+    known: Sequence[str]  # languages of the experiment
+    treebank: Path
+    languages: tuple[str, ...]
+    output: Path
+    epochs: int | None
+    quick: bool
+    as_json: bool
+    jobs: int
+    quiet: bool
+
+    def data(self) -> list[Data]:
+        """The treebanks.  ReproductionError: not there."""
+        found = available(self.treebank, self.known)
+        chosen = dict.fromkeys(self.languages or (found[:1] if self.quick else found))
+        return [load(self.treebank, language) for language in chosen]
+
+    def workshop(self) -> Workshop:
+        return Workshop(
+            self.output,
+            self.jobs,
+            announce=lambda line: None if self.quiet else click.echo(line, err=True),
+            progress=progress(self.quiet),
+        )
+
+    def show(
+        self,
+        results: dict[str, Any],
+        tables: Callable[[dict[str, Any]], Any],
+        report: Callable[[dict[str, Any]], Iterable[str]],
+    ) -> None:
+        """The report, or the tables and all that was measured as JSON."""
+        if self.as_json:
+            click.echo(json.dumps({"tables": tables(results), "results": results}))
+        else:
+            click.echo("\n\n".join(report(results)))
+
+
+def experiment(
+    name: str, summary: str, known: Sequence[str], epochs: int, *own: Callable[..., Any]
+) -> Callable[..., click.Command]:
+    """The command of an experiment, which takes a `Run` and the values of its `own` options."""
+    files = ", ".join(LANGUAGES[language].files.format("*") for language in known)
+    options = (
+        click.option(
+            "--treebank",
+            required=True,
+            type=click.Path(path_type=Path),
+            help=f"Folder with {files}, compressed or not.",
+        ),
+        click.option(
+            "--language",
+            "languages",
+            type=click.Choice(known),
+            multiple=True,
+            help="Repeatable.  [default: all that are there; the first of them with --quick]",
+        ),
+        click.option(
+            "-o",
+            "--output",
+            type=click.Path(file_okay=False, path_type=Path),
+            default=Path("out") / name,
+            help="Folder of models and results.",
+        ),
+        click.option(
+            "--epochs",
+            type=click.IntRange(1),
+            help=f"Of training.  [default: {epochs}; 3 with --quick]",
+        ),
+        *own,
+        click.option("--quick", is_flag=True, help="Few sentences: under five minutes."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        JOBS,
+        QUIET,
     )
-    results = SmithEisner2008(workshop, data, scale).run()
-    if as_json:
-        click.echo(json.dumps({"tables": tables(results), "results": results}))
-        return
-    click.echo("\n\n".join(report(results)))
+
+    def decorate(command: Callable[..., None]) -> click.Command:
+        @wraps(command)
+        def run(**values: Any) -> None:
+            common = {key: values.pop(key) for key in Run.__annotations__ if key != "known"}
+            command(Run(known, **common), **values)
+
+        decorated: Callable[..., Any] = run
+        for option in reversed(options):
+            decorated = option(decorated)
+        return reproduce.command(name, short_help=summary)(decorated)
+
+    return decorate
+
+
+@experiment(
+    "smith-eisner-2008",
+    "Dependency parsing by belief propagation.",
+    tuple(smith_eisner_2008.NAMES),
+    smith_eisner_2008.BASE.epochs,
+    click.option("--full-graph", is_flag=True, help="Table 2 over all arcs, without a pruner."),
+    click.option(
+        "--figures/--no-figures",
+        default=True,
+        help="Whether the data of Figures 2 to 4 are made: English, or the first language.",
+    ),
+)
+def smith_eisner(run: Run, full_graph: bool, figures: bool) -> None:
+    """Smith & Eisner (2008): Table 2, Table 3, and the data of Figures 2 to 4."""
+    data = run.data()
+    scale = smith_eisner_2008.Scale(run.epochs, full_graph, figures=figures)
+    if run.quick:
+        scale = smith_eisner_2008.Scale(run.epochs or 3, full_graph, 800, 40, figures)
+    results = SmithEisner2008(run.workshop(), data, scale).run()
+    run.show(results, smith_eisner_2008.tables, smith_eisner_2008.report)
+
+
+@experiment(
+    "koo-2010",
+    "Non-projective head automata by dual decomposition.",
+    koo_2010.LANGUAGES,
+    koo_2010.BASE.epochs,
+)
+def koo(run: Run) -> None:
+    """Koo et al. (2010), as in the slides of Rush: certificates, speed, accuracy.
+
+    Beside them Table 1 of Rush et al. (2010).  Integer and linear programs solve a sample of the
+    test sentences, each within a time limit.
+    """
+    scale = koo_2010.Scale(run.epochs)
+    if run.quick:
+        scale = koo_2010.Scale(run.epochs or 3, 800, koo_2010.Sample(15, 20, 10.0))
+    results = Koo2010(run.workshop(), run.data(), scale).run()
+    run.show(results, koo_2010.tables, koo_2010.report)

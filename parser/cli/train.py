@@ -52,7 +52,7 @@ from parser.treebank import read_all
 @click.option("--rate", type=float, help="Of the CRF, for a sentence.  [default: 0.1]")
 @click.option("--l2", type=float, help="Penalty of the CRF, a sentence.  [default: 0]")
 @click.option("--batch", type=int, help="Sentences in a step of the CRF.  [default: 1]")
-@click.option("--svm-c", type=float, help="Cost C of the structured SVM.  [default: 0.1]")
+@click.option("--svm-c", type=float, help="Cost C of the structured SVM.  [default: 0.003]")
 @click.option(
     "--delta",
     type=float,
@@ -62,13 +62,27 @@ from parser.treebank import read_all
 @click.option(
     "--inner-passes",
     type=int,
-    help="Of its coordinate descent after each epoch, at most.  [default: 10]",
+    help="Of its coordinate descent after each epoch and, interleaved, each sentence, at most.  "
+    "[default: 1]",
 )
 @click.option(
     "--interleave/--two-phase",
     default=None,
     help="It descends after each sentence, too, or only after each epoch.  [default: interleave]",
 )
+@click.option(
+    "--amortize",
+    is_flag=False,
+    flag_value="exact",
+    metavar="[seed|exact|margin|adaptive]",
+    help="Take trees of earlier passes where they still are best.  [exact if no value is given]",
+)
+@click.option(
+    "--epsilon",
+    type=float,
+    help="Of the paper's condition; above 0 trees are nearly the best.  [default: 0]",
+)
+@click.option("--tau", type=int, help="Of so many such trees in a row one is exact.  [default: 0]")
 @click.option("--svm-memory", type=float, help="GiB of its vectors that it keeps.  [default: 2]")
 @click.option(
     "--projective/--non-projective",
@@ -105,7 +119,7 @@ def train(
 
     A checkpoint, OUTPUT.checkpoint, is written after each epoch and removed at the end; --resume
     takes it up and ends in the same model as an uninterrupted run.  --jobs prunes, computes the
-    gradients of a --batch, and parses the dev set on several threads.
+    gradients of a --batch, infers for a --two-phase SVM, and parses the dev set on several threads.
 
     \b
     Example:

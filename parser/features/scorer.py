@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from cython_ext.features import Encoded, Gradient
-from cython_ext.parts import EncodedParts
+from cython_ext.layout import Layout
+from cython_ext.parts import EncodedParts, PartTemplates
 from parser.features.part_templates import compile_parts
 from parser.features.table import CompactTable
 from parser.features.templates import arc_templates, compile_templates
-from parser.features.vocabulary import FIELDS, Vocabulary
-from parser.graph import CODES, LINK, Arcs, ScoredGraph, Values, all_arcs
+from parser.features.vocabulary import FIELDS, FIRST_FREE, Vocabulary
+from parser.graph import (
+    CODES,
+    GRAND,
+    LINK,
+    SIB,
+    Arcs,
+    LazyParts,
+    PartBounds,
+    ScoredGraph,
+    Values,
+    all_arcs,
+)
 from parser.treebank import Sentence
 
 Columns = tuple[np.ndarray, np.ndarray]  # ids and single features, as of Vocabulary.encode
@@ -25,11 +38,35 @@ class Encoding:
 
     arcs: Encoded
     parts: EncodedParts | None
+    ids: np.ndarray  # (n+1, fields) int32
 
     @property
     def n(self) -> int:
         """Words."""
         return self.arcs.n
+
+
+VALUES = 128  # a field with more has no table of bounds
+
+
+@dataclass(frozen=True)
+class FamilyBounds:
+    """`PartBounds` of all sentences, for a family and a table of weights.
+
+    Attributes
+    ----------
+    fields : list of int
+        What the tables go by.
+    bounds : PartBounds
+        Without ids.
+    """
+
+    fields: list[int]
+    bounds: PartBounds
+
+    def of(self, sentence: Encoding) -> PartBounds:
+        ids = np.ascontiguousarray(sentence.ids[:, self.fields].T)
+        return replace(self.bounds, ids=ids)
 
 
 class Scorer:
@@ -67,7 +104,7 @@ class Scorer:
     def encode_ids(self, ids: np.ndarray, morph: np.ndarray) -> Encoding:
         """The same from the arrays of Vocabulary.encode."""
         parts = self._parts.encode(ids) if self.families else None
-        return Encoding(self._arcs.encode(ids, morph), parts)
+        return Encoding(self._arcs.encode(ids, morph), parts, ids)
 
     def graphs(
         self,
@@ -77,8 +114,11 @@ class Scorer:
         projective: bool,
         single_root: bool,
         arcs: Sequence[Arcs] | None = None,
+        lazy: Mapping[str, FamilyBounds] | None = None,
     ) -> list[ScoredGraph]:
         """Score candidate arcs (all n*n by default) and all parts over them.
+
+        Families of `lazy`, which is some of `bounds`, are LazyParts: scored when asked for.
 
         Releases the GIL once for each family, for all sentences.  GraphError, before anything is
         allocated, if the arcs or the parts of a sentence would take over 4 GiB.
@@ -92,8 +132,14 @@ class Scorer:
         scores = self._arcs.score([s.arcs for s in sentences], arcs, *table)
         layouts = [candidates.layout for candidates in arcs] if self.families else []
         encoded = [s.parts for s in sentences]
-        parts = {
-            family: self._parts.score(encoded, layouts, CODES[family], *table)
+        lazy = lazy or {}
+        parts: dict[str, Sequence] = {
+            family: [
+                self._lazy(sentence, each, family, lazy[family], table)
+                for sentence, each in zip(sentences, arcs, strict=True)
+            ]
+            if family in lazy
+            else self._parts.score(encoded, layouts, CODES[family], *table)
             for family in self.families
         }
         return [
@@ -106,6 +152,60 @@ class Scorer:
             )
             for i, candidates in enumerate(arcs)
         ]
+
+    def _lazy(
+        self, sentence: Encoding, arcs: Arcs, family: str, bounds: FamilyBounds, table: tuple
+    ) -> LazyParts:
+        size, code = arcs.layout.size(CODES[family]), CODES[family]
+        score = partial(score_some, self._parts, sentence.parts, arcs.layout, code, table)
+        return LazyParts(score, bounds.of(sentence), np.zeros(size), np.zeros(size, bool))
+
+    def bounds(self, table: CompactTable, families: Iterable[str]) -> dict[str, FamilyBounds]:
+        """Bounds on the scores of parts, for those of the families that are GRAND or SIB.
+
+        Templates that read one field only, with few values, are bounded by all triples of values,
+        O(values^3 templates); each of the others by the largest weights of the whole table.
+        """
+        halves = table.values.reshape(-1, 8)
+        scores = halves[:, :1] + halves[:, 1:]  # of a feature, by distance
+        low, high = float(scores.min(initial=0.0)), float(scores.max(initial=0.0))
+        values = {FIELDS.index(f): len(self.vocabulary.values[f]) + FIRST_FREE for f in FIELDS}
+        out = {}
+        for family in {GRAND, SIB} & set(self.families) & set(families):
+            reads = self._parts.fields_of(CODES[family])
+            fields = [f for f in np.unique(reads).tolist() if f >= 0 and values[f] <= VALUES]
+            tables = []
+            for field in fields:
+                ids = np.repeat(np.arange(values[field], dtype=np.int32)[:, None], len(FIELDS), 1)
+                tables.append(
+                    self._parts.extremes(
+                        self._parts.encode(ids),
+                        CODES[family],
+                        (reads == field).astype(np.uint8),
+                        table.values,
+                        table.index,
+                    )
+                )
+            rest = len(reads) - int(np.isin(reads, fields).sum())
+            # Sums in single precision, as those of scores, in any order.
+            slack = 2.0**-22 * len(reads) ** 2 * max(-low, high)
+            least, most = rest * low - slack, rest * high + slack
+            out[family] = FamilyBounds(
+                fields,
+                PartBounds(
+                    np.zeros((len(fields), 0), np.int32),
+                    tables,
+                    [
+                        [np.stack([t[..., 0].min(a), t[..., 1].max(a)], -1) for a in (2, 1, 0)]
+                        for t in tables
+                    ],
+                    least,
+                    most,
+                    least + sum(float(t.min()) for t in tables),
+                    most + sum(float(t.max()) for t in tables),
+                ),
+            )
+        return out
 
     def gradient(
         self, encoding: Encoding, graph: ScoredGraph, coefficients: Values, tolerance: float = 1e-8
@@ -128,3 +228,15 @@ class Scorer:
                 tolerance,
             )
         return gradient.arrays()
+
+
+def score_some(
+    kernel: PartTemplates,
+    sentence: EncodedParts,
+    layout: Layout,
+    family: int,
+    table: tuple,
+    places: np.ndarray,
+) -> np.ndarray:
+    """Scores of the parts at some places: what LazyParts ask."""
+    return kernel.score_some(sentence, layout, family, places, *table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -148,6 +148,82 @@ _short = lru_cache(maxsize=SHORT)(_all_arcs)
 
 
 @dataclass(frozen=True)
+class PartBounds:
+    """Where the scores of a family's parts lie, by what stands at the three positions of each.
+
+    A score is at least and at most the sum of an entry of each table, and of `low` and `high`.
+
+    Attributes
+    ----------
+    ids : ndarray of int32, (tables, n+1)
+        What stands at each position, table by table.
+    tables : list of ndarray of float32, (values, values, values, 2)
+        Least and largest summand, by the ids of the three positions.
+    pairs : list of three such, (values, values, 2)
+        The same whatever stands at the third, the second, or the first position.
+    low, high : float
+        Least and largest sum of all other summands.
+    lowest, highest : float
+        No score is outside.
+    """
+
+    ids: np.ndarray
+    tables: list[np.ndarray]
+    pairs: list[list[np.ndarray]]
+    low: float
+    high: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class LazyParts:
+    """Scores of parts that are computed when they are asked for, and kept.
+
+    Takes the place of an array (parts,) in a graph for engines that say so by `Engine.lazy`:
+    ``parts[places]`` are the scores at some places, and ``np.asarray(parts)`` are all.
+
+    Attributes
+    ----------
+    score : function of places (k,) int64, of their scores (k,)
+    bounds : PartBounds
+    scores, known : ndarrays (parts,) of float64 and bool
+        Those computed so far, and which they are.
+    factor : float, 0 or more
+        What `score` and the bounds are multiplied by.
+    """
+
+    score: Callable[[np.ndarray], np.ndarray]
+    bounds: PartBounds
+    scores: np.ndarray
+    known: np.ndarray
+    factor: float = 1.0
+
+    __array_ufunc__ = None  # numbers times this are __rmul__'s
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __getitem__(self, places: np.ndarray) -> np.ndarray:
+        new = places[~self.known[places]]
+        if len(new):
+            self.scores[new] = self.score(new)
+            self.known[new] = True
+        return self.factor * self.scores[places]
+
+    def __rmul__(self, factor: float) -> LazyParts:
+        return replace(self, factor=factor * self.factor)
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        return self[np.arange(len(self))]
+
+    @property
+    def asked(self) -> int:
+        """How many were computed."""
+        return int(np.count_nonzero(self.known))
+
+
+@dataclass(frozen=True)
 class ScoredGraph:
     """A sentence as inference sees it.
 
@@ -161,7 +237,8 @@ class ScoredGraph:
     projective, single_root : bool
         The tree constraint.
     parts : mapping from family to ndarray of float64, (parts,)
-        Scores of all parts of the families besides LINK, in the order of ``arcs.layout``.
+        Scores of all parts of the families besides LINK, in the order of ``arcs.layout``; or
+        LazyParts.
     pairs : ndarray of int32, (2, pairs)
         With ``parts["pair"]``: any two arcs, by their numbers, whose score counts when both are in
         the tree; -inf when they cannot be.

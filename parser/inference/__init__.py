@@ -8,6 +8,7 @@ from typing import Any
 
 from parser.graph import LINK
 from parser.inference.ad3 import AD3, ALTERNATING_DIRECTIONS
+from parser.inference.amortized import Amortized, Cache
 from parser.inference.arrays import NoTreeError
 from parser.inference.belief_propagation import BELIEF_PROPAGATION, BeliefPropagation
 from parser.inference.dual_decomposition import DUAL_DECOMPOSITION, DualDecomposition
@@ -123,7 +124,9 @@ __all__ = [
     "BELIEF_PROPAGATION",
     "ENGINES",
     "HILL_CLIMBING",
+    "Amortized",
     "BeliefPropagation",
+    "Cache",
     "Certificate",
     "DualDecomposition",
     "Engine",

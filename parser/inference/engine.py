@@ -38,6 +38,8 @@ class Relaxation:
         Separations, and solutions of the graph so far.
     added, total : int
         Second-order parts that became factors, of so many.
+    scored : int
+        Parts whose scores were looked at or, of LazyParts, computed.
     bound, coarse_bound : float, optional
         With weights of the parts left out, b >= D(beliefs || those with all parts), which then are
         within -(e^b - 1) (1 - mu) and (e^b - 1) mu of those found: the paper's Proposition 2, its
@@ -48,6 +50,7 @@ class Relaxation:
     solutions: int
     added: int
     total: int
+    scored: int
     bound: float | None = None
     coarse_bound: float | None = None
 
@@ -115,6 +118,7 @@ class Engine(ABC):
     name: str
     families: frozenset[str]
     constraints: frozenset[bool]  # the values of ScoredGraph.projective that it can use
+    lazy: frozenset[str] = frozenset()  # families that it asks for by place, if they are LazyParts
 
     def check(self, graph: ScoredGraph) -> None:
         """GraphError if the graph has a family or a constraint that the engine cannot use."""

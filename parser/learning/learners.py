@@ -14,9 +14,11 @@ import numpy as np
 from cython_ext import features as kernel
 from parser.features import Columns, CompactTable, Encoding, Scorer
 from parser.graph import LINK, Arcs, ScoredGraph, Values, dot, subtract
-from parser.inference import Engine, Result
+from parser.inference import Amortized, Cache, Engine, Result
 from parser.learning.weights import Gradient, Weights
 from parser.model.settings import Settings
+
+EPSILONS = (10.0, 0.1, 0.0)  # adaptive amortization, one after the other
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Learner(ABC):
     ----------
     measures : dict of float
         What is to be reported of the last pass, besides its loss.
+    amortized : Amortized or None
+        The engine behind a cache of trees, if the settings say so.
     """
 
     TOLERANCE = 1e-8  # smaller coefficients of a gradient are left out
@@ -53,6 +57,8 @@ class Learner(ABC):
         self.settings = settings
         self.weights = Weights(scorer.bits)
         self.jobs = jobs
+        self.amortized = self.with_cache(None) if settings.amortize else None
+        self._counted = 0, 0  # queries and calls of earlier passes
         self.measures: dict[str, float] = {}
         self._map: Callable[..., Iterable[Any]] = map if jobs == 1 else ThreadPoolExecutor(jobs).map
 
@@ -83,7 +89,29 @@ class Learner(ABC):
 
     def solve(self, example: Example, graph: ScoredGraph) -> Result:
         """The best tree of an example's graph: every learner's one way to the engine for it."""
-        return self.engine.best(graph)
+        if self.amortized is None:
+            return self.engine.best(graph)
+        return self.amortized.solve(graph, example.number)
+
+    def with_cache(self, cache: Cache | None) -> Amortized:
+        """The engine behind a cache, that of an earlier run or a new one."""
+        s = self.settings
+        return Amortized(
+            self.engine,
+            "exact" if s.amortize == "adaptive" else s.amortize,
+            epsilon=EPSILONS[0] if s.amortize == "adaptive" else s.epsilon,
+            tau=s.tau,
+            cache=Cache(int(s.amortize_memory * 2**30)) if cache is None else cache,
+        )
+
+    def amortization(self) -> dict[str, float]:
+        """Calls of the engine since the last time, their share of the problems; and of all."""
+        if self.amortized is None:
+            return {}
+        s, (queries, calls) = self.amortized.statistics, self._counted
+        self._counted = s.queries, s.solved
+        share = (s.solved - calls) / max(1, s.queries - queries)
+        return {"calls": s.solved - calls, "share": share, "share_of_all": s.share}
 
     def gradient(self, encoding: Encoding, graph: ScoredGraph, coefficients: Values) -> Gradient:
         """sum over arcs and parts of coefficient * features."""

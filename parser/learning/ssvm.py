@@ -12,7 +12,7 @@ from cython_ext.features import SLOTS
 from parser.features import CompactTable, Scorer
 from parser.graph import CODES, LINK, ScoredGraph, all_arcs
 from parser.inference import Engine
-from parser.learning.learners import Example, Learner, loss_augmented
+from parser.learning.learners import EPSILONS, Example, Learner, loss_augmented
 from parser.model.settings import Settings
 
 Vector = tuple[np.ndarray, np.ndarray]  # places in the flat table (k,) int32, values (k,) float32
@@ -71,9 +71,10 @@ class Ssvm(Learner):
     delta/2.  These passes leave out (shrink) a tree with alpha = 0 whose G is above the largest
     projected gradient of the inner pass before, until the others have converged.
 
-    By default inference looks at all sentences under the same weights, on `jobs` threads, and so
-    yields the primal objective.  With `interleave`, the working set of a sentence is minimised
-    right after its inference, too: fewer passes, and no primal.
+    With `interleave`, the working set of a sentence is minimised right after its inference, too:
+    far fewer passes, as later sentences profit, but no primal.  Without, as in the paper's
+    Algorithm 1, inference sees all sentences under the same weights, on `jobs` threads, and the
+    primal comes for free.
 
     Training has converged when a pass under fixed weights added no tree and found no projected
     gradient above delta in the whole working set.  Then primal + D <= 2 delta sum A + C l delta^2
@@ -83,9 +84,12 @@ class Ssvm(Learner):
 
     Memory: 12 bytes a weight, as the sums are float64 and scoring takes float32; vectors up to
     `svm_memory` GiB, with the others made anew when they are needed, which changes no result; and
-    4 bytes a word for each tree of the working set.  A tree leaves it when alpha was 0 at the end
-    of IDLE passes in a row, so that it has at most IDLE trees a sentence besides those in use.
-    w is summed anew after each pass, so that rounding errors do not add up.
+    8 bytes a word and some 400 for each tree of the working set.  A tree leaves it when alpha was 0
+    at the end of IDLE passes in a row, so that it has at most IDLE trees a sentence besides those
+    in use.  A step takes time in proportion to the features of the trees' differences.
+
+    w is summed anew from the alphas after each pass, so that rounding errors do not add up, and a
+    checkpoint is trees and alphas.
 
     Nothing is averaged: the model is w.  Loss: xi before the change.
     """
@@ -103,6 +107,7 @@ class Ssvm(Learner):
         self.passes = 0
         self.settled = False
         self.recheck = False
+        self.stage = 0  # of adaptive amortization
         self.saved: dict[str, Any] = {}
         self.begin_pass()
 
@@ -172,12 +177,21 @@ class Ssvm(Learner):
         still = not self.added and self.projected <= self.settings.delta
         self.settled = still and not self.moving
         self.recheck = still and self.moving
+        if self.settled and self.settings.amortize == "adaptive":
+            self.stage = min(self.stage + 1, len(EPSILONS))
+            self.settled = self.stage == len(EPSILONS)
+            self.set_epsilon()
         if not self.settled:
             order = np.random.default_rng([self.settings.seed, 1, self.passes])
             self.minimise(order.permutation(len(self.examples)).tolist())
             self.drop_idle()
             self.sum_up()
         self.begin_pass()
+
+    def set_epsilon(self) -> None:
+        """That of the stage of adaptive amortization."""
+        if self.amortized is not None and self.stage < len(EPSILONS):
+            self.amortized.epsilon = EPSILONS[self.stage]
 
     def visit(self, example: Example) -> Visit:
         """Loss-augmented inference; under fixed weights the state of the working set, too.
@@ -329,13 +343,15 @@ class Ssvm(Learner):
             "alphas": np.array([s.alpha for _, s in every]),
             "idle": np.array([s.idle for _, s in every], np.int64),
             "trees": np.concatenate(trees) if trees else np.zeros(0, np.int32),
-            "state": np.array([self.passes, self.settled, self.recheck], np.int64),
+            "state": np.array([self.passes, self.settled, self.recheck, self.stage], np.int64),
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
         """To be followed by `begin`."""
-        self.passes, settled, recheck = arrays["state"].tolist()
+        self.passes, settled, recheck, self.stage = arrays["state"].tolist()
         self.settled, self.recheck = bool(settled), bool(recheck)
+        if self.settings.amortize == "adaptive":
+            self.set_epsilon()
         self.saved = arrays
 
 

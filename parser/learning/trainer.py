@@ -19,7 +19,7 @@ import numpy as np
 from parser.evaluation import Reference, Rules
 from parser.features import Columns, CompactTable, Vocabulary
 from parser.graph import Arcs, GraphError, all_arcs
-from parser.inference import BELIEF_PROPAGATION, Engine, default_engine, find_engine
+from parser.inference import BELIEF_PROPAGATION, Cache, Engine, default_engine, find_engine
 from parser.labelling import Labeller
 from parser.learning.calibration import fit_scale
 from parser.learning.learners import Crf, Example, Learner, Mira, Perceptron, PrunerCrf
@@ -129,12 +129,14 @@ class Trainer:
     checkpoint : Path, optional
         Written after each epoch, whole or not at all.
     jobs : int
-        Threads that prune, share the steps of a CRF, and parse the dev set.  The model does not
-        depend on it.
+        Threads that prune, share the steps of a CRF or a two-phase SVM, and parse the dev set.  The
+        model does not depend on it.
     progress : callable
         Wraps the loops over sentences, e.g. in a progress bar.
     announce : callable
         Takes lines about the run, of the pruner's recall for example.
+    cache : Cache, optional
+        With `settings.amortize`: trees of an earlier run on the same sentences, to go on with.
     """
 
     def __init__(
@@ -147,6 +149,7 @@ class Trainer:
         jobs: int = 1,
         progress: Progress = lambda items, _: items,
         announce: Callable[[str], None] = lambda _: None,
+        cache: Cache | None = None,
     ) -> None:
         if not sentences:
             raise TrainingError("no sentences to train on")
@@ -171,6 +174,8 @@ class Trainer:
         self.learner: Learner = LEARNERS[self.settings.learner](
             self.scorer, engine, self.settings, jobs
         )
+        if cache is not None and self.settings.amortize:
+            self.learner.amortized = self.learner.with_cache(cache)
         self.pruner: Pruner | None = None
         self.labeller: Labeller | None = None
         # Dev scoring never ends a run over a tree with several roots.
@@ -185,10 +190,10 @@ class Trainer:
         arcs: Sequence[Arcs | None] = [None] * len(columns)
         if self.settings.prune:
             arcs = self.train_pruner(columns)
+        reachable = [i for i, s in enumerate(self.sentences) if self.within_reach(s)]
         examples = [
-            Example(each, s.heads, kept)
-            for each, s, kept in zip(columns, self.sentences, arcs, strict=True)
-            if self.within_reach(s)
+            Example(columns[i], self.sentences[i].heads, arcs[i], number)
+            for number, i in enumerate(reachable)
         ]
         if not examples:
             raise TrainingError("no sentence has a tree that the engine of the CRF can make")
@@ -197,7 +202,6 @@ class Trainer:
                 f"{len(columns) - len(examples)} sentences left out: a CRF has no probability for "
                 "trees that its engine cannot make"
             )
-        examples = [replace(example, number=i) for i, example in enumerate(examples)]
         self.learner.begin(examples)
         while len(self.history) < self.settings.epochs and not self.at_rest():
             epoch = self.epoch(examples)
@@ -306,7 +310,8 @@ class Trainer:
             self.best, self.best_score = table, score
         seconds = time.perf_counter() - start
         mean = loss / len(examples)
-        return Epoch(number, mean, seconds, uas, las, best, self.learner.measures)
+        measures = self.learner.measures | self.learner.amortization()
+        return Epoch(number, mean, seconds, uas, las, best, measures)
 
     def score(self, table: CompactTable) -> tuple[float | None, float | None]:
         """UAS and LAS on the dev set, in percent over all words."""
@@ -323,13 +328,11 @@ class Trainer:
         return scores.uas, scores.las if self.labeller else None
 
     def at_rest(self) -> bool:
-        """Whether the learner has converged, or `patience` epochs have gone by without a better dev
-        score."""
-        if self.learner.converged:
-            return True
+        """Whether the learner has converged, or `patience` epochs brought no better dev score."""
         last = max((e.number for e in self.history if e.best), default=0)
         patience = self.settings.patience
-        return bool(patience and self.dev and len(self.history) - last >= patience)
+        out = bool(patience and self.dev and len(self.history) - last >= patience)
+        return out or self.learner.converged
 
     def model(self, table: CompactTable | None) -> Model:
         """The model with the given weights."""

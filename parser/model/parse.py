@@ -87,6 +87,7 @@ class Parser:
             model.pruner, projective=self.projective, single_root=self.single_root
         )
         self.engine.check_families(settings.factors)
+        self.lazy = model.scorer.bounds(model.table, self.engine.lazy) if self.engine.lazy else None
         if confidence and not self.engine.has_marginals:
             raise GraphError(
                 f"engine {self.engine.name} has no marginals, so there is no confidence; "
@@ -117,6 +118,7 @@ class Parser:
             projective=self.projective,
             single_root=self.single_root,
             arcs=arcs,
+            lazy=self.lazy,
         )
 
     def parse(self, sentence: Sentence) -> Parse:

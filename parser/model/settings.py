@@ -14,6 +14,7 @@ from parser.inference import Engine, default_engine, find_engine
 
 LEARNERS = ("mira", "perceptron", "crf", "ssvm")
 OPTIMIZERS = ("sgd", "adagrad")
+AMORTIZE = ("", "seed", "exact", "margin", "adaptive")
 
 
 class SettingsError(ValueError):
@@ -50,9 +51,18 @@ class Settings:
     optimizer, rate, l2 : of the CRF.  The rate of sgd falls as 1 / (1 + passes).
     svm_c : cost C of the structured SVM.
     delta : training of the structured SVM stops when no constraint is violated by more, in heads.
-    inner_passes : of its coordinate descent after each epoch, at most.
+    inner_passes : of its coordinate descent, over all sentences after each epoch and, interleaved,
+        over each after its inference, at most.
     interleave : whether it descends after each sentence, too, or only after each epoch.
     svm_memory : GiB of its vectors that are kept; those beyond are made anew each time.
+    amortize : "", or how training looks for trees among those of earlier passes before it calls the
+        engine (`parser.inference.Amortized`): "seed", the paper's condition; "exact", also stronger
+        tests that are exact; "margin", also those that need second best trees; "adaptive", exact
+        tests and the paper's condition with epsilon 10, then 0.1, then 0, each until the structured
+        SVM has converged.
+    epsilon, tau : of the paper's condition; above 0, answers may be worse than the best.  Of tau
+        answers in a row for a sentence one is exact (0: no such rule).
+    amortize_memory : GiB of trees that are kept.
     label_epochs, label_rate, label_bits : of the labeller.
     """
 
@@ -80,11 +90,15 @@ class Settings:
     optimizer: str = "sgd"
     rate: float = 0.1
     l2: float = 0.0
-    svm_c: float = 0.1
+    svm_c: float = 0.003
     delta: float = 0.1
-    inner_passes: int = 10
+    inner_passes: int = 1
     interleave: bool = True
     svm_memory: float = 2.0
+    amortize: str = ""
+    epsilon: float = 0.0
+    tau: int = 0
+    amortize_memory: float = 1.0
     label_epochs: int = 5
     label_rate: float = 0.05
     label_bits: int = 16
@@ -101,6 +115,7 @@ class Settings:
             ("learner", LEARNERS),
             ("optimizer", OPTIMIZERS),
             ("templates", tuple(PART_SETS)),
+            ("amortize", AMORTIZE),
         ):
             if getattr(self, name) not in allowed:
                 raise SettingsError(
@@ -126,6 +141,9 @@ class Settings:
             ("delta", 1e-12, 1e6),
             ("inner_passes", 1, 1_000_000),
             ("svm_memory", 0.0, 1e6),
+            ("epsilon", 0.0, 1e6),
+            ("tau", 0, 1_000_000),
+            ("amortize_memory", 0.0, 1e6),
             ("label_epochs", 0, 10_000),
             ("label_rate", 1e-12, 1e6),
             ("label_bits", 8, 24),
@@ -136,6 +154,10 @@ class Settings:
             raise SettingsError(
                 f"batch: learner {self.learner} takes one sentence at a time, got {self.batch}"
             )
+        if self.amortize and (self.learner == "crf" or self.k > 1):
+            raise SettingsError("amortize: only for learners that take best trees, one by one")
+        if self.amortize == "adaptive" and (self.learner != "ssvm" or self.epsilon):
+            raise SettingsError("amortize: adaptive is for learner ssvm, and sets epsilon itself")
         if self.engine:
             try:
                 find_engine(self.engine)

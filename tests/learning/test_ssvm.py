@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.optimize import minimize, minimize_scalar
 
+from parser.cli.train import train
 from parser.features import Vocabulary
 from parser.graph import all_arcs
 from parser.learning import Example, Ssvm, Trainer
 from parser.learning.ssvm import size_of
-from parser.model import Settings, make_scorer
+from parser.model import Model, Settings, SettingsError, make_scorer
 from parser.treebank import Sentence, projective, read_all
 from parser.trees import enumerate_trees
 
@@ -233,7 +235,7 @@ def test_a_learner_that_has_converged_changes_nothing_more(tiny):
 
 def test_an_engine_that_is_not_exact_still_gives_a_gap_of_what_it_found(sentences):
     learner, examples = learner_for(
-        sentences[:10], factors=SECOND_ORDER, engine="hill-climbing", delta=0.01
+        sentences[:10], factors=SECOND_ORDER, engine="hill-climbing", svm_c=1e-4
     )
     for _ in range(12):
         one_pass(learner, examples)
@@ -318,14 +320,22 @@ def test_candidate_arcs_are_kept_to(sentences):
 # ---- runs ----------------------------------------------------------------------------------------
 
 RUN = Settings(
-    learner="ssvm", bits=14, label_bits=10, label_epochs=1, epochs=5, seed=3, factors=("link",)
+    learner="ssvm",
+    factors=("link",),
+    bits=14,
+    prune_bits=12,
+    label_bits=10,
+    label_epochs=1,
+    inner_passes=4,
+    epochs=5,
+    seed=3,
 )
 
 
 @pytest.fixture(scope="module")
 def data(english):
     read = read_all([english])
-    return read[:60], read[80:110]
+    return read[:30], read[80:100]
 
 
 def saved(model, path):
@@ -335,7 +345,7 @@ def saved(model, path):
 
 @MODES
 def test_an_interrupted_run_ends_in_the_same_model(data, tmp_path, interleave):
-    settings = replace(RUN, interleave=interleave, factors=SECOND_ORDER)
+    settings = replace(RUN, interleave=interleave, factors=("link", "childseq"))
     whole = Trainer(settings, *data).run()
     checkpoint = tmp_path / "model.checkpoint"
 
@@ -347,14 +357,15 @@ def test_an_interrupted_run_ends_in_the_same_model(data, tmp_path, interleave):
         Trainer(settings, *data, checkpoint=checkpoint).run(interrupt)
     second = Trainer(replace(settings, svm_memory=0.0), *data, checkpoint=checkpoint)
     second.resume()
-    second.settings = settings  # of the model's record; less memory was for the run alone
+    second.settings = replace(second.settings, svm_memory=2.0)  # as the model's record has it
     assert len(second.history) == 3
     assert saved(second.run(), tmp_path / "resumed") == saved(whole, tmp_path / "whole")
 
 
 @MODES
 def test_training_ends_when_the_learner_has_converged(data, tmp_path, interleave):
-    settings = replace(RUN, interleave=interleave, delta=0.5, epochs=200, labelled=False)
+    settings = replace(RUN, interleave=interleave, delta=0.5, svm_c=1e-4, epochs=200)
+    settings = replace(settings, labelled=False)
     checkpoint = tmp_path / "checkpoint"
     trainer = Trainer(settings, *data, checkpoint=checkpoint)
     model = trainer.run()
@@ -394,7 +405,7 @@ def test_the_model_is_the_last_weights_and_not_their_average(data):
     "settings",
     [
         {},
-        {"projective": True, "factors": SECOND_ORDER},
+        {"projective": True, "factors": ("link", "childseq")},
         {"factors": SECOND_ORDER},
         {"factors": ("link", "sib"), "engine": "bp:iterations=5"},
     ],
@@ -402,12 +413,49 @@ def test_the_model_is_the_last_weights_and_not_their_average(data):
 )
 def test_it_learns_as_much_as_mira(english, settings):
     read = [s for s in read_all([english]) if projective(s.heads)]
-    train, dev = read[:150], read[150:]
+    train, dev = read[:100], read[100:150]
     settings = {"factors": ("link",), "projective": False} | settings
     scores = {}
     for learner in ("mira", "ssvm"):
-        chosen = Settings(learner=learner, bits=16, labelled=False, epochs=6, **settings)
+        chosen = Settings(
+            learner=learner,
+            bits=15,
+            prune_bits=12,
+            labelled=False,
+            inner_passes=2,
+            epochs=5,
+            **settings,
+        )
         trainer = Trainer(chosen, train, dev)
         trainer.run()
         scores[learner] = max(e.dev_uas for e in trainer.history)
     assert scores["ssvm"] > scores["mira"] - 1.5
+
+
+def test_the_command_line_prints_both_objectives_of_each_pass(english, tmp_path):
+    (tmp_path / "small.toml").write_text("bits = 12\n")
+    model = str(tmp_path / "model")
+    arguments = [str(english), "-o", model, "--config", str(tmp_path / "small.toml")]
+    arguments += ["--learner", "ssvm", "--factors", "link", "--unlabelled", "--epochs", "3"]
+    arguments += ["--two-phase", "--svm-c", "0.002", "--delta", "0.3", "--inner-passes", "2"]
+    arguments += ["--svm-memory", "0.25"]
+    run = CliRunner().invoke(train, arguments)
+    assert run.exit_code == 0, run.output
+    lines = [line.split() for line in run.output.splitlines() if line.startswith("epoch")]
+    assert len(lines) == 3
+    names = ("dual", "primal", "gap", "calls", "added", "trees")
+    for line in lines:
+        dual, primal, gap, calls, added, trees = (float(line[line.index(n) + 1]) for n in names)
+        assert gap == pytest.approx(1 - dual / primal, abs=1e-4)
+        assert 0 < added <= calls == len(read_all([english]))
+        assert added <= trees
+    s = Model.load(model).settings
+    assert (s.svm_c, s.delta, s.inner_passes, s.interleave) == (0.002, 0.3, 2, False)
+    assert s.svm_memory == 0.25
+
+
+@pytest.mark.parametrize("name", ["svm_c", "delta", "inner_passes", "svm_memory"])
+def test_settings_out_of_range_are_refused(name):
+    value = -1 if name in ("inner_passes", "svm_memory") else 0.0
+    with pytest.raises(SettingsError, match=f"{name}: "):
+        Settings(**{name: value})
