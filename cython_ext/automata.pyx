@@ -46,7 +46,11 @@ cdef double chain(Automata* d, int h, int side, int a) noexcept nogil:
     cdef const double* seq = NULL
     cdef const double* gsib = NULL
     cdef const double* grand = NULL
+    cdef const double* zeros = d.matrix + (p.n + 1) * (p.n + 1)
+    cdef const double* row
+    cdef const double* other
     cdef double* B = d.B
+    cdef int low, ways
     cdef double top, term, add
     if d.childseq != NULL:
         seq = d.childseq + p.childseq[2 * h + side]
@@ -68,14 +72,21 @@ cdef double chain(Automata* d, int h, int side, int a) noexcept nogil:
                 B[j] = add
                 continue
         top, best = -INFINITY, 0
-        for i in range(1 if lone and j > count else 0, 1 if lone and j <= count else j):
-            term = B[i]
-            if seq != NULL:
-                term += seq[triangle(j) + i]
-            if gsib != NULL:
-                term += gsib[triangle(j) + i]
-            if term > top:
-                top, best = term, i
+        low, ways = 1 if lone and j > count else 0, 1 if lone and j <= count else j
+        row, other = zeros, zeros
+        if seq != NULL:
+            row = seq + triangle(j)
+        if gsib != NULL:
+            other = gsib + triangle(j)
+            for i in range(low, ways):
+                term = B[i] + row[i] + other[i]
+                best = i if term > top else best
+                top = term if term > top else top
+        else:
+            for i in range(low, ways):
+                term = B[i] + row[i]
+                best = i if term > top else best
+                top = term if term > top else top
         B[j] = top + add
         back[j] = best
     d.V[2 * a + side] = B[count + 1]
@@ -248,7 +259,7 @@ cdef void* build(Automata* d, Layout layout, const double[::1] scores,
     cdef int n = p.n, arcs = p.arcs, rows = arcs + n + 1, h
     cdef size_t tree = eisner.scratch_bytes(n) if projective else arborescence.scratch_bytes(n)
     cdef void* room
-    cdef size_t doubles = 3 * arcs + 2 * rows + 2 * n + 3 + (n + 1) * (n + 1) + (tree + 7) // 8
+    cdef size_t doubles = 3 * arcs + 2 * rows + 3 * n + 5 + (n + 1) * (n + 1) + (tree + 7) // 8
     cdef size_t ints = 3 * (n + 1) + 2 * (n + 2), chars = arcs + 2 * rows + 3 * (n + 1)
     memset(d, 0, sizeof(Automata))
     d.p, d.projective, d.single_root = p, projective, single_root
@@ -267,7 +278,7 @@ cdef void* build(Automata* d, Layout layout, const double[::1] scores,
     d.value = d.V + 2 * rows
     d.B = d.value + n + 1
     d.matrix = d.B + n + 2
-    d.scratch = d.matrix + (n + 1) * (n + 1)
+    d.scratch = d.matrix + (n + 1) * (n + 1) + n + 2
     d.state = <int*>(<double*>room + doubles)
     d.heads = d.state + n + 1
     d.into = d.heads + n + 1

@@ -30,7 +30,7 @@ cdef enum:
     FAR = 640                            # steps: beyond them anything is worth a look
 
 # An upper bound on gain / mu by |theta|, in steps: of positive, of negative, of forward gains.
-cdef double[3][FAR + 2] WORTH
+cdef double WORTH[3][FAR + 2]
 
 
 cdef void fill_worth() noexcept nogil:
@@ -52,9 +52,9 @@ cdef struct Bounds:                      # PartBounds of parser.graph
     int positions                        # n + 1
     double factor, low, high
     const int32_t* ids                   # (count, positions)
-    int[TABLES] size
-    const float*[TABLES] triples
-    const float*[TABLES * 3] pairs       # without the third, the second, the first
+    int size[TABLES]
+    const float* triples[TABLES]
+    const float* pairs[3 * TABLES]       # without the third, the second, the first
 
 
 cdef inline double worth(double low, double high, double eps, bint forward) noexcept nogil:
@@ -111,7 +111,9 @@ cdef int read_bounds(Bounds* b, bounds, double factor) except -1:
     b.factor, b.low, b.high = factor, bounds.low, bounds.high
     if b.count > TABLES:
         raise ValueError(f"at most {TABLES} tables of bounds, got {b.count}")
-    b.ids = NULL if b.count == 0 else &ids[0, 0]
+    b.ids = NULL
+    if b.count:
+        b.ids = &ids[0, 0]
     for t in range(b.count):
         triples = bounds.tables[t]
         b.size[t], b.triples[t] = <int>triples.shape[0], &triples[0, 0, 0, 0]
@@ -343,10 +345,12 @@ def candidates(
     cdef int32_t* live = <int32_t*>malloc((p.arcs + p.n + 2) * sizeof(int32_t))
     cdef int32_t* first = <int32_t*>malloc((p.n + 2) * sizeof(int32_t))
     cdef double* joint = <double*>malloc((p.n + 2) * sizeof(double))
+    cdef double* caps = <double*>malloc((p.arcs + 1) * sizeof(double))      # of live: gain / mu
     cdef Found* found = <Found*>malloc(size * sizeof(Found))
     cdef Found* larger
-    cdef double mu, most
-    cdef bint fine = live != NULL and first != NULL and joint != NULL and found != NULL
+    cdef double mu, most, cap = INFINITY
+    cdef bint fine = (live != NULL and first != NULL and joint != NULL and caps != NULL
+                      and found != NULL)
     if bounded:
         read_bounds(&b, bounds, factor)
     with nogil:
@@ -359,13 +363,13 @@ def candidates(
                     if not beliefs[a] > least:
                         continue
                     if bounded and sib:          # its place may be the second or the third
-                        most = max(worth_of_arc(&b, 0, h, p.modifiers[a], eps, forward),
-                                   worth_of_arc(&b, 1, h, p.modifiers[a], eps, forward))
-                        if not beliefs[a] * most > eps:
-                            continue
-                    elif bounded and not beliefs[a] * worth_of_arc(
-                            &b, 2, h, p.modifiers[a], eps, forward) > eps:
-                        continue                 # h -> m below a grandparent
+                        cap = max(worth_of_arc(&b, 0, h, p.modifiers[a], eps, forward),
+                                  worth_of_arc(&b, 1, h, p.modifiers[a], eps, forward))
+                    elif bounded:                # below a grandparent
+                        cap = worth_of_arc(&b, 2, h, p.modifiers[a], eps, forward)
+                    if not beliefs[a] * cap > eps:
+                        continue
+                    caps[first[h + 1]] = cap
                     live[first[h + 1]] = a
                     first[h + 1] += 1
             h = 1 if one_root and sib else 0
@@ -373,9 +377,14 @@ def candidates(
             while fine and i < (first[p.n + 1] if sib else p.arcs):
                 a = live[i] if sib else i
                 h, m = p.heads[a], p.modifiers[a]
-                if not sib:                      # g -> h above another arc
-                    if not beliefs[a] > least or (bounded and not beliefs[a] * worth_of_arc(
-                            &b, 0, h, m, eps, forward) > eps):
+                if sib:
+                    cap = caps[i]
+                elif not beliefs[a] > least:
+                    i += 1
+                    continue
+                elif bounded:                    # g -> h above another arc
+                    cap = worth_of_arc(&b, 0, h, m, eps, forward)
+                    if not beliefs[a] * cap > eps:
                         i += 1
                         continue
                 # SIB: a and a child before it.  GRAND: a and a child of its modifier.
@@ -395,7 +404,7 @@ def candidates(
                     mu = joint[j] if tree is not None else beliefs[a] * beliefs[c]
                     mu = max(mu, beliefs[a] + beliefs[c] - 1.0)
                     mu = min(mu, min(beliefs[a], beliefs[c]))
-                    if not mu > least:
+                    if not (mu > least and mu * min(cap, caps[start + j]) > eps):
                         continue
                     if sib:
                         found[count].place = p.sib[h] + triangle(p.rank[a]) + p.rank[c]
@@ -425,6 +434,7 @@ def candidates(
     free(live)
     free(first)
     free(joint)
+    free(caps)
     if not fine:
         free(found)
         raise MemoryError

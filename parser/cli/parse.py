@@ -43,7 +43,8 @@ from parser.treebank import Sentence, TreebankError, open_output, read
 @click.option(
     "--confidence",
     is_flag=True,
-    help="Write ArcProb and LabelProb into MISC and log p(tree) as a comment (CoNLL-U only).",
+    help="Write ArcProb and LabelProb into MISC, with relaxed-bp ArcBounds too, and log p(tree) as "
+    "a comment (CoNLL-U only).",
 )
 @click.option("--n-best", type=click.IntRange(1), default=1, help="Trees for each sentence.")
 @click.option("--keep-heads", is_flag=True, help="Keep the heads that the input gives.")
@@ -163,6 +164,11 @@ def to_text(sentence: Sentence, tree: Parse, rank: int | None = None) -> str:
     if tree.arc_probabilities is not None:
         comments.append(f"# tree_logprob = {tree.log_probability:.6f}")
         misc = [f"ArcProb={p:.4f}" for p in tree.arc_probabilities.tolist()]
+        if tree.arc_bounds is not None:
+            limits = tree.arc_bounds.T.tolist()
+            misc = [
+                f"{m}|ArcBounds={a:.4f}..{b:.4f}" for m, (a, b) in zip(misc, limits, strict=True)
+            ]
         if tree.label_probabilities is not None:
             labels = tree.label_probabilities.tolist()
             misc = [f"{m}|LabelProb={p:.4f}" for m, p in zip(misc, labels, strict=True)]

@@ -83,9 +83,10 @@ class EngineRun:
         if relaxed:
             size = 100 * sum(r.size for r in relaxed) / len(relaxed)
             rounds = sum(r.rounds for r in relaxed) / len(relaxed)
+            scored = 100 * sum(r.scored for r in relaxed) / max(1, sum(r.total for r in relaxed))
             yield (
                 f"{self.engine}: {size:.2f} % of the second-order parts of a sentence became "
-                f"factors, in {rounds:.1f} rounds"
+                f"factors, in {rounds:.1f} rounds; {scored:.2f} % of all parts were scored"
             )
         changes = [r.change for r in self.results if r.change is not None]
         if changes:
@@ -99,11 +100,10 @@ class EngineRun:
             names = self.results[0].seconds
             spent = {name: sum(r.seconds[name] for r in self.results) for name in names}
             shares = [f"{name} {1e6 * t / count:.0f}" for name, t in spent.items() if t]
-            rest = self.tree - sum(spent.values())
-            yield (
-                f"{self.engine}: microseconds a sentence: {', '.join(shares)}, set up and decode "
-                f"{1e6 * rest / count:.0f}"
-            )
+            if "decode" not in spent:
+                rest = self.tree - sum(spent.values())
+                shares.append(f"set up and decode {1e6 * rest / count:.0f}")
+            yield f"{self.engine}: microseconds a sentence: {', '.join(shares)}"
 
 
 def run_engine(

@@ -59,6 +59,17 @@ class Relaxation:
         """Share of the parts that became factors."""
         return self.added / self.total if self.total else 0.0
 
+    def interval(self, marginals: np.ndarray) -> np.ndarray | None:
+        """Least and largest marginals with all parts, (2, arcs), by `bound`.
+
+        None without it, and if nothing was left out.
+        """
+        if not self.bound:
+            return None
+        room = np.expm1(min(self.bound, 500.0))
+        low, high = marginals - room * (1.0 - marginals), marginals + room * marginals
+        return np.clip(np.stack([low, high]), 0.0, 1.0)
+
 
 @dataclass(frozen=True)
 class Result:

@@ -34,6 +34,9 @@ class Parse:
         log p(tree) under the model's tree distribution, where asked for.
     arc_probabilities, label_probabilities : ndarray of float64, (n,), or None
         Marginal of each word's arc; p(relation | tree).
+    arc_bounds : ndarray of float64, (2, n), or None
+        Of relaxed inference: the marginals with all parts are between these, as far as those that
+        it has are exact for the parts it used (`Relaxation.bound`).
     """
 
     heads: np.ndarray
@@ -42,6 +45,7 @@ class Parse:
     log_probability: float | None = None
     arc_probabilities: np.ndarray | None = None
     label_probabilities: np.ndarray | None = None
+    arc_bounds: np.ndarray | None = None
 
 
 class Parser:
@@ -165,7 +169,10 @@ class Parser:
         expected = self.engine.expectations(graph.scaled(scale))
         arcs = graph.spread(expected.marginals)[parse.heads[1:], np.arange(1, graph.n + 1)]
         log_probability = min(0.0, scale * parse.score - expected.log_z)
-        return replace(parse, log_probability=log_probability, arc_probabilities=arcs)
+        limits = expected.relaxation and expected.relaxation.interval(arcs)
+        return replace(
+            parse, log_probability=log_probability, arc_probabilities=arcs, arc_bounds=limits
+        )
 
 
 def kept_arcs(heads: np.ndarray) -> Arcs:

@@ -9,14 +9,27 @@ import numpy as np
 import pytest
 
 from cython_ext.relaxation import TreePairs, candidates, gains
-from parser.graph import CHILDSEQ, CODES, GRAND, LINK, NOCROSS, PAIR, SIB, ScoredGraph
+from parser.features import CompactTable, Scorer, Vocabulary
+from parser.graph import (
+    CHILDSEQ,
+    CODES,
+    GRAND,
+    LINK,
+    NOCROSS,
+    PAIR,
+    SIB,
+    LazyParts,
+    PartBounds,
+    ScoredGraph,
+)
 from parser.inference import (
     BeliefPropagation,
     PrunedBeliefPropagation,
     RelaxedBeliefPropagation,
     find_engine,
 )
-from parser.inference.relaxed import Likely, Pairs, Solver, bounds, relax
+from parser.inference.relaxed import Likely, Pairs, Solver, bounds, left_out, relax
+from parser.treebank import read_all
 from tests.inference.factor_graph import random_graph, trees_of
 
 ENDLESS = {"iterations": 5000, "tolerance": 1e-13}
@@ -176,19 +189,21 @@ def test_what_is_left_out_is_bounded():
     for _ in range(20):
         graph = random_graph(rng, 4, (GRAND, SIB), scale=0.3)
         solver = Enumeration(graph)
-        mu, _, added = relax(graph, solver, 1, 1e-2)
+        mu, done, added = relax(graph, solver, 1, 1e-2)
         beliefs = {family: np.zeros(len(graph.parts[family])) for family in (GRAND, SIB)}
-        left_out = {family: np.ones(len(graph.parts[family]), bool) for family in (GRAND, SIB)}
         for family in (GRAND, SIB):
             places, _, joint = solver.likely(family, mu, 0.0)
             beliefs[family][places] = joint
-        for pairs in added:
-            left_out[pairs.family][pairs.places] = False
-        found = bounds(graph, beliefs, left_out)
+        _, missing = left_out(graph, solver, mu, added)
+        found = bounds(graph, beliefs, missing)
         assert found["bound"] <= found["coarse_bound"] + 1e-12
         change, room = exact(graph)[0] - mu, np.expm1(found["bound"])
         assert (change <= room * mu + 1e-12).all()
         assert (change >= -room * (1 - mu) - 1e-12).all()
+        low, high = replace(done, bound=found["bound"]).interval(mu)
+        assert (low <= mu + change + 1e-12).all()
+        assert (high >= mu + change - 1e-12).all()
+        assert done.interval(mu) is None
 
 
 def test_the_tree_factor_knows_pairs_better_than_products():
@@ -237,3 +252,109 @@ def test_options_by_name():
         with pytest.raises(ValueError) as error:  # noqa: PT011
             find_engine(text)
         assert str(error.value) == reason
+
+
+def lazy(graph: ScoredGraph, bounded: bool) -> ScoredGraph:
+    """The graph with scores that are looked up when asked for; bounds are exact, or the largest."""
+    parts = {}
+    for family, scores in graph.parts.items():
+        index, width = graph.index(family), graph.n + 1
+        table = np.zeros((width, width, width, 2), np.float32)
+        if family == SIB:  # of two on one side of the head the nearer one comes first
+            h, m, s = index
+            index = np.stack(
+                [h, *np.where(np.maximum(m, s) < h, np.sort([-m, -s], 0) * -1, np.sort([m, s], 0))]
+            )
+        np.minimum.at(table[..., 0], tuple(index), scores - 1e-6)
+        np.maximum.at(table[..., 1], tuple(index), scores + 1e-6)
+        low, high = float(scores.min(initial=0.0)), float(scores.max(initial=0.0))
+        pairs = [np.stack([table[..., 0].min(a), table[..., 1].max(a)], -1) for a in (2, 1, 0)]
+        ids = np.arange(width, dtype=np.int32)[None]
+        limits = PartBounds(ids, [table], [pairs], 0.0, 0.0, low - 1e-5, high + 1e-5)
+        if not bounded:
+            limits = PartBounds(ids[:0], [], [], low, high, low, high)
+        size = len(scores)
+        parts[family] = LazyParts(scores.__getitem__, limits, np.zeros(size), np.zeros(size, bool))
+    return replace(graph, parts=parts)
+
+
+@pytest.mark.parametrize("options", ["", "rounds=inf", "gain=forward", "pair=product", "scale=0.5"])
+@pytest.mark.parametrize("projective", [False, True])
+def test_lazy_parts_add_the_same_factors_as_scores_that_are_there(projective, options):
+    rng = np.random.default_rng(9)
+    engine = find_engine(f"relaxed-bp:eps=0.001,{options}".rstrip(","))
+    asked = {True: 0, False: 0}
+    for n in (2, 6, 9, 12):
+        for root in (False, True):
+            graph = random_graph(
+                rng, n, (GRAND, SIB), projective=projective, single_root=root, scale=0.3
+            )
+            graph = replace(graph, scores=8.0 * graph.scores)
+            eager = engine.best(graph)
+            for bounded in (False, True):
+                found = engine.best(lazy(graph, bounded))
+                assert found.marginals.tobytes() == eager.marginals.tobytes()
+                assert found.heads.tolist() == eager.heads.tolist()
+                assert found.score == pytest.approx(eager.score)
+                assert found.relaxation.added == eager.relaxation.added
+                asked[bounded] += found.relaxation.scored
+    assert asked[True] < asked[False]
+
+
+def test_expectations_of_lazy_parts_are_those_of_all():
+    graph = random_graph(np.random.default_rng(10), 7, (GRAND, SIB), scale=0.4)
+    engine = RelaxedBeliefPropagation(eps=1e-2)
+    eager, found = engine.expectations(graph), engine.expectations(lazy(graph, True))
+    assert found.log_z == eager.log_z
+    assert found.relaxation.bound == pytest.approx(eager.relaxation.bound)
+    for family, beliefs in eager.part_marginals.items():
+        np.testing.assert_array_equal(found.part_marginals[family], beliefs)
+
+
+@pytest.mark.parametrize("name", ["rich", "smith-eisner"])
+def test_a_models_bounds_hold_and_change_nothing(english, name):
+    sentences = [s for s in read_all([english]) if len(s) <= 14][:12]
+    scorer = Scorer(Vocabulary.build(sentences), 12, (LINK, GRAND, SIB), part_set=name)
+    rng = np.random.default_rng(11)
+    rows = np.sort(rng.choice(1 << 12, 2000, replace=False))
+    size = 0.1 if name == "rich" else 0.4
+    table = CompactTable(12, rows, rng.normal(scale=size, size=(2000, 16)).astype(np.float32))
+    limits = scorer.bounds(table, (GRAND, SIB))
+    encoded = [scorer.encode(s) for s in sentences]
+    kind = {"projective": False, "single_root": True}
+    engine = RelaxedBeliefPropagation(rounds=inf, eps=1e-2, iterations=5)
+    for eager, found in zip(
+        scorer.graphs(encoded, table, **kind),
+        scorer.graphs(encoded, table, **kind, lazy=limits),
+        strict=True,
+    ):
+        for family, scores in eager.parts.items():
+            bounds = found.parts[family].bounds
+            assert scores.min() >= bounds.lowest
+            assert scores.max() <= bounds.highest
+            some = rng.choice(len(scores), 50)
+            np.testing.assert_array_equal(found.parts[family][some], scores[some])
+        wanted, lazily = engine.best(eager), engine.best(found)
+        assert lazily.marginals.tobytes() == wanted.marginals.tobytes()
+        assert lazily.relaxation.added == wanted.relaxation.added
+        for family, scores in eager.parts.items():
+            np.testing.assert_array_equal(np.asarray(found.parts[family]), scores)
+
+
+def test_it_stops_when_what_is_left_out_changes_little():
+    graph = random_graph(np.random.default_rng(12), 6, (GRAND, SIB), scale=0.5)
+    unbounded = RelaxedBeliefPropagation(rounds=inf, eps=0.0).expectations(graph)
+    assert unbounded.relaxation.rounds > 1
+    for stop in (1e6, 1e-2):
+        engine = RelaxedBeliefPropagation(rounds=inf, eps=0.0, stop=stop)
+        found = engine.expectations(graph)
+        assert found.relaxation.bound < stop
+        assert found.relaxation.rounds == (0 if stop > 1 else 1)
+        assert engine.best(graph).relaxation.bound < stop  # `best` has it too
+
+
+def test_seconds_say_where_the_time_went():
+    graph = random_graph(np.random.default_rng(13), 8, (GRAND, SIB))
+    spent = RelaxedBeliefPropagation().best(graph).seconds
+    assert {"separation", "scoring", "tree", "pair", "set up", "decode"} <= spent.keys()
+    assert all(seconds >= 0.0 for seconds in spent.values())
