@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import product
@@ -22,6 +22,7 @@ import numpy as np
 
 from parser.cli.options import ENCODING, FORMAT, QUIET, SKIP, Skipped, progress
 from parser.evaluation import Reference, Rules, table
+from parser.inference import Cache
 from parser.learning import Trainer, TrainingError
 from parser.model import Parser, Settings, SettingsError
 from parser.treebank import Sentence, read_all
@@ -38,13 +39,22 @@ CONVERTERS: dict[str, Callable[[str], Any]] = {
 WANTED = {"int": "a whole number", "float": "a number"}
 
 
+Task = tuple[int, int]  # a setting and a fold
+
+
 @dataclass(frozen=True)
 class Score:
-    """What a model of all other folds does on one fold: percentages, and seconds of training."""
+    """What a model of all other folds does on one fold: percentages, and seconds of training.
+
+    calls: of the engine, and `problems` those that it would be called for without a cache; None
+    without `amortize`.
+    """
 
     uas: float
     las: float | None
     seconds: float
+    calls: int | None = None
+    problems: int | None = None
 
 
 @click.command(short_help="Choose settings by cross-validation.")
@@ -77,6 +87,12 @@ class Score:
     default=1,
     help="Processes, each with a model in memory.  Scores do not depend on it.",
 )
+@click.option(
+    "--forward/--reset",
+    default=True,
+    help="With amortize: whether the trees that were found under one setting are kept for the next "
+    "of the same fold, which then take turns, or each starts with none.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the scores of each fold.")
 @FORMAT
 @ENCODING
@@ -90,6 +106,7 @@ def tune(
     config: Path | None,
     rules: str,
     jobs: int,
+    forward: bool,
     as_json: bool,
     format_: Any,
     encoding: str,
@@ -100,7 +117,8 @@ def tune(
 
     Each setting parses every sentence once, by the last epoch's weights of a model that has not
     seen it.  The best setting has the highest mean LAS, or UAS if one is without relations; of
-    equal ones it is the first.  After +- are standard deviations over folds.
+    equal ones it is the first.  After +- are standard deviations over folds.  With amortize: calls
+    of the engine over all folds, and their share of the problems, in percent.
 
     \b
     Example:
@@ -138,6 +156,7 @@ def tune(
             rules,
             jobs,
             progress(quiet, total=folds * len(points)),
+            forward=forward,
         )
     except KeyboardInterrupt:
         click.echo("Interrupted.", err=True)
@@ -155,7 +174,9 @@ def tune(
         ]
         click.echo(json.dumps({"settings": rows, "best": points[best], "by": by}))
         return
-    click.echo(table([name | row(mean) for name, mean in zip(names, means, strict=True)]))
+    amortized = any(each.amortize for each in settings)
+    rows = [name | row(mean, amortized) for name, mean in zip(names, means, strict=True)]
+    click.echo(table(rows))
     setting = ", ".join(f"{key}={value}" for key, value in names[best].items())
     click.echo(f"\nbest {by.upper()}: {setting}")
 
@@ -196,35 +217,48 @@ def cross_validate(
     rules: str,
     jobs: int,
     wrap: Callable[[Iterable[Any], str], Iterable[Any]] = lambda items, _: items,
+    *,
+    forward: bool = True,
 ) -> list[list[Score]]:
     """Scores by setting and by fold.
 
     One model is trained for each, in `jobs` processes.  TrainingError if one cannot be.
     """
-    tasks = [(i, fold) for i in range(len(settings)) for fold in range(folds)]
+    tasks = chains(settings, folds, forward)
     shared = (settings, sentences, assign(len(sentences), folds, seed), rules)
-    found: dict[tuple[int, int], Score] = {}
+    found: dict[Task, Score] = {}
     for task, score in wrap(run_all(tasks, shared, jobs), "models"):
         found[task] = score
     return [[found[i, fold] for fold in range(folds)] for i in range(len(settings))]
 
 
+def chains(settings: Sequence[Settings], folds: int, forward: bool) -> list[list[Task]]:
+    """Tasks, those of a list to be done one after the other with one cache.
+
+    These are of one fold, as a cache knows sentences by their places, and of one engine, as what
+    one engine is content with need not be the best.
+    """
+    groups: dict[Any, list[int]] = {}
+    for i, s in enumerate(settings):
+        shares = forward and s.amortize
+        groups.setdefault((s.engine, s.amortize_memory) if shares else i, []).append(i)
+    return [[(i, fold) for i in group] for group in groups.values() for fold in range(folds)]
+
+
 def run_all(
-    tasks: Sequence[tuple[int, int]], shared: tuple[Any, ...], jobs: int
-) -> Iterator[tuple[tuple[int, int], Score]]:
+    tasks: Sequence[Sequence[Task]], shared: tuple[Any, ...], jobs: int
+) -> Iterator[tuple[Task, Score]]:
     """Tasks with their scores, as they come."""
     if jobs == 1:
-        for task in tasks:
-            yield task, train_and_score(task, *shared)
+        for chain in tasks:
+            yield from train_chain(chain, *shared)
         return
     context = multiprocessing.get_context("spawn")  # never a copy of a process with threads
     pool = ProcessPoolExecutor(min(jobs, len(tasks)), context, start_worker, shared)
     try:
-        futures: dict[Future[Score], tuple[int, int]] = {
-            pool.submit(worker, task): task for task in tasks
-        }
+        futures = [pool.submit(worker, chain) for chain in tasks]
         for future in as_completed(futures):
-            yield futures[future], future.result()
+            yield from future.result()
     except BrokenProcessPool:
         raise TrainingError(
             "a process was killed, perhaps for want of memory: fewer --jobs need less"
@@ -244,37 +278,41 @@ def start_worker(*shared: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
 
 
-def worker(task: tuple[int, int]) -> Score:
+def worker(chain: Sequence[Task]) -> list[tuple[Task, Score]]:
     try:
-        return train_and_score(task, *_shared)
+        return list(train_chain(chain, *_shared))
     except ValueError as error:  # some of ours cannot be sent to another process as they are
         raise TrainingError(str(error)) from None
 
 
-def train_and_score(
-    task: tuple[int, int],
+def train_chain(
+    chain: Sequence[Task],
     settings: Sequence[Settings],
     sentences: Sequence[Sentence],
     fold_of: np.ndarray,
     rules: str,
-) -> Score:
-    """Train with one setting on all folds but one, and score that one."""
-    which, fold = task
-    held_out = [s for s, f in zip(sentences, fold_of.tolist(), strict=True) if f == fold]
-    rest = [s for s, f in zip(sentences, fold_of.tolist(), strict=True) if f != fold]
-    start = time.perf_counter()
-    model = Trainer(settings[which], rest).run()
-    seconds = time.perf_counter() - start
-    parses = list(Parser(model).parse_all(held_out))
-    labelled = model.settings.labelled
-    scores = Reference(held_out, Rules.named(rules, allow_multiple_roots=True)).score(
-        [p.heads for p in parses], [p.deprels for p in parses] if labelled else None
-    )
-    return Score(scores.uas, scores.las if labelled else None, seconds)
+) -> Iterator[tuple[Task, Score]]:
+    """Train with one setting after the other on all folds but one, and score that one."""
+    cache = Cache(int(settings[chain[0][0]].amortize_memory * 2**30))
+    for which, fold in chain:
+        held_out = [s for s, f in zip(sentences, fold_of.tolist(), strict=True) if f == fold]
+        rest = [s for s, f in zip(sentences, fold_of.tolist(), strict=True) if f != fold]
+        start = time.perf_counter()
+        trainer = Trainer(settings[which], rest, cache=cache)
+        model = trainer.run()
+        seconds = time.perf_counter() - start
+        parses = list(Parser(model).parse_all(held_out))
+        labelled = model.settings.labelled
+        scores = Reference(held_out, Rules.named(rules, allow_multiple_roots=True)).score(
+            [p.heads for p in parses], [p.deprels for p in parses] if labelled else None
+        )
+        amortized = trainer.learner.amortized
+        counts = (amortized.statistics.solved, amortized.statistics.queries) if amortized else ()
+        yield (which, fold), Score(scores.uas, scores.las if labelled else None, seconds, *counts)
 
 
 def summary(scores: Sequence[Score]) -> dict[str, float | None]:
-    """Means over folds, and sample standard deviations."""
+    """Means over folds, and sample standard deviations; of calls and problems the sums."""
     out: dict[str, float | None] = {}
     for name in ("uas", "las"):
         values = [getattr(score, name) for score in scores]
@@ -282,16 +320,24 @@ def summary(scores: Sequence[Score]) -> dict[str, float | None]:
         out[name] = statistics.fmean(values) if known else None
         out[f"{name}_sd"] = statistics.stdev(values) if known else None
     out["seconds"] = statistics.fmean(score.seconds for score in scores)
+    for name in ("calls", "problems"):
+        counts = [getattr(score, name) for score in scores]
+        out[name] = None if None in counts else sum(counts)
     return out
 
 
-def row(mean: dict[str, float | None]) -> dict[str, Any]:
-    """The columns of a setting in the table."""
+def row(mean: dict[str, float | None], amortized: bool) -> dict[str, Any]:
+    """The columns of a setting in the table; with calls of the engine if a setting has a cache."""
     out: dict[str, Any] = {}
     for name in ("uas", "las"):
         value = mean[name]
         out[name.upper()] = "-" if value is None else f"{value:.2f} +- {mean[f'{name}_sd']:.2f}"
-    return out | {"train_s": mean["seconds"]}
+    out["train_s"] = mean["seconds"]
+    if amortized:
+        calls, problems = mean["calls"], mean["problems"]
+        share = None if calls is None or not problems else 100 * calls / problems
+        out |= {"calls": calls, "share": share}
+    return out
 
 
 def shown(value: Any) -> str:

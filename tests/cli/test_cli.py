@@ -256,6 +256,37 @@ def test_engines_of_a_second_order_model_are_compared_in_one_table(second):
     assert "moves a sentence" in parser(*args, cwd=second)[1]
 
 
+def test_exact_goes_on_until_trees_are_proved_best(second):
+    args = ["eval", "test.conllu", "--model", "second.model"]
+    engines = ("--engine", "dual-decomposition:iterations=3", "--engine", "ad3")
+    _, loose, _ = parser(*args, *engines, cwd=second)
+    assert "dual-decomposition:iterations=3: 100.00 % of the trees proved best" not in loose
+    _, proved, _ = parser(*args, *engines, "--exact", cwd=second)
+    assert proved.count(": 100.00 % of the trees proved best") == 2
+    code, out, _ = parser("parse", "second.model", "test.conllu", "--exact", cwd=second)
+    assert code == 0
+    assert len(read_all(second / "test.conllu")) == out.count("\n\n")
+    parse = ("parse", "second.model", "test.conllu", "--engine", "hill-climbing", "--exact")
+    fails(1, "hill-climbing cannot prove that its trees are best", *parse, cwd=second)
+
+
+def test_amortized_training_says_how_often_it_called_the_engine(files):
+    args = ("train", "train.conllu", "-o", "amortized.model", "--factors", "link", "--epochs", "6")
+    code, _, err = parser(*args, "--learner", "perceptron", "--amortize", cwd=files)
+    assert code == 0
+    share = float(err.rpartition("share_of_all ")[2].split()[0])
+    assert 0 < share < 1
+    fails(
+        2,
+        "only for learners that take best trees",
+        *args,
+        "--learner",
+        "crf",
+        "--amortize",
+        cwd=files,
+    )
+
+
 def test_second_order_models_parse_with_confidence_n_best_and_kept_heads(second):
     args = ("parse", "second.model", "test.conllu")
     _, sure, _ = parser(*args, "--confidence", cwd=second)

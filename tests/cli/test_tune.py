@@ -9,12 +9,14 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from parser.cli.tune import assign, cross_validate, parse_grids
+from parser.cli.tune import assign, chains, cross_validate, parse_grids
 from parser.learning import TrainingError
 from parser.model import Settings, SettingsError
 from parser.treebank import read_all
@@ -189,9 +191,10 @@ def test_no_model_is_trained_on_what_it_is_scored_on(english, monkeypatch):
     trained, parsed = [], []
 
     class Recorder:
-        def __init__(self, settings, rest):
+        def __init__(self, settings, rest, cache):
             trained.append({s.number for s in rest})
             self.settings = settings
+            self.learner = SimpleNamespace(amortized=None)
 
         def run(self):
             return self
@@ -234,3 +237,54 @@ def test_a_worker_that_fails_ends_the_run(english):
     settings = Settings(learner="crf", engine="hill-climbing")
     with pytest.raises(TrainingError, match="learner crf needs marginals"):
         cross_validate([settings], sentences, 2, 0, "conllx", 2)
+
+
+AMORTIZED = Settings(
+    factors=("link",), bits=12, labelled=False, learner="ssvm", interleave=False, amortize="exact"
+)
+
+
+def test_settings_of_a_fold_share_a_cache_where_they_have_one_and_the_same_engine():
+    def with_(**changes):
+        return replace(AMORTIZED, **changes)
+
+    settings = [with_(svm_c=0.1), with_(engine="mst"), with_(amortize=""), with_(svm_c=1.0)]
+    forward = chains(settings, 2, forward=True)
+    assert forward == [[(0, 0), (3, 0)], [(0, 1), (3, 1)], [(1, 0)], [(1, 1)], [(2, 0)], [(2, 1)]]
+    reset = chains(settings, 2, forward=False)
+    assert sorted(reset) == [[(i, fold)] for i in range(4) for fold in range(2)]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_forwarded_trees_save_calls_and_change_no_score(english, jobs):
+    sentences = [s for s in read_all([english]) if len(s) <= 12][:24]
+    settings = [replace(AMORTIZED, svm_c=c, epochs=6) for c in (0.001, 0.002)]
+    plain, reset, forward = (
+        cross_validate(chosen, sentences, 2, 0, "conll18", jobs, forward=forward)
+        for chosen, forward in (
+            ([replace(s, amortize="") for s in settings], True),
+            (settings, False),
+            (settings, True),
+        )
+    )
+    for i in range(2):
+        uas = [[score.uas for score in each[i]] for each in (plain, reset, forward)]
+        assert uas[0] == uas[1] == uas[2]
+        assert [score.problems for score in reset[i]] == [6 * 12] * 2
+    assert [score.calls for score in plain[0]] == [None, None]
+    assert [score.calls for score in forward[0]] == [score.calls for score in reset[0]]
+    for with_, without in zip(forward[1], reset[1], strict=True):
+        assert 0 < with_.calls < without.calls < without.problems
+
+
+def test_the_table_has_the_calls_of_all_folds(folder):
+    options = ("small.conllu", "--config", "config.toml", "--folds", 2, "--quiet")
+    grids = ("--grid", "amortize=,exact", "--grid", "epochs=3")
+    code, out, err = tune(*options, *grids, "--reset", cwd=folder)
+    assert (code, err) == (0, "")
+    header, without, with_ = (line.split() for line in out.splitlines()[:3])
+    assert header[-3:] == ["s", "calls", "share"]
+    assert without[-2:] == ["-", "-"]
+    calls, share = int(with_[-2]), float(with_[-1])
+    assert 0 < calls < 180
+    assert share == pytest.approx(calls / 1.8, abs=0.01)

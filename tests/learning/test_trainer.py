@@ -105,6 +105,21 @@ def test_the_engine_of_the_settings_trains_and_is_the_models(data, tmp_path):
     assert Parser(loaded, find_engine("grandsibling")).engine.name == "grandsibling"
 
 
+@pytest.mark.parametrize("learner", ["mira", "perceptron"])
+@pytest.mark.parametrize("name", ["dual-decomposition:exact=yes", "ad3", "ilp"])
+def test_engines_of_programs_and_decompositions_train(english, name, learner):
+    sentences = [sentence for sentence in read_all([english]) if len(sentence) <= 8][:15]
+    settings = replace(
+        SETTINGS, engine=name, learner=learner, projective=False, labelled=False, epochs=6
+    )
+    losses = []
+    model = Trainer(settings, sentences).run(lambda epoch: losses.append(epoch.loss))
+    assert losses[-1] < 0.3 * losses[0]
+    gold = np.concatenate([sentence.heads for sentence in sentences])
+    found = np.concatenate([Parser(model).parse(sentence).heads for sentence in sentences])
+    assert (gold == found).mean() > 0.95
+
+
 def test_dev_scores_of_a_model_whose_trees_depend_on_the_scale_are_given_again(data):
     lines = []
     settings = replace(SETTINGS, engine="bp:iterations=3", epochs=1, labelled=False)
