@@ -498,8 +498,8 @@ class Amortized(Engine):
         engine's own `k_best` if there are parts.  The changes of parts count with the arc that ends
         them, the largest over grandparents and inner siblings (`cython_ext.amortize.reach`).
     dual
-        If the engine has ``certifies(graph, heads, multipliers)``: whether the dual at the
-        multipliers of a cached result equals the tree's score.
+        If the engine has ``certifies(graph, heads, multipliers)``: whether the dual at, or soon
+        after, the multipliers of a cached result equals the tree's score.
 
     A result with a certificate that leaves a gap is not kept.  An engine without certificates is
     taken at its word: what exact conditions let through is then worse than the best by no more than

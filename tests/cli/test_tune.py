@@ -240,7 +240,13 @@ def test_a_worker_that_fails_ends_the_run(english):
 
 
 AMORTIZED = Settings(
-    factors=("link",), bits=12, labelled=False, learner="ssvm", interleave=False, amortize="exact"
+    factors=("link",),
+    bits=12,
+    labelled=False,
+    projective=False,
+    learner="ssvm",
+    amortize="exact",
+    epochs=100,
 )
 
 
@@ -258,7 +264,7 @@ def test_settings_of_a_fold_share_a_cache_where_they_have_one_and_the_same_engin
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_forwarded_trees_save_calls_and_change_no_score(english, jobs):
     sentences = [s for s in read_all([english]) if len(s) <= 12][:24]
-    settings = [replace(AMORTIZED, svm_c=c, epochs=6) for c in (0.001, 0.002)]
+    settings = [replace(AMORTIZED, svm_c=c) for c in (0.01, 0.02)]
     plain, reset, forward = (
         cross_validate(chosen, sentences, 2, 0, "conll18", jobs, forward=forward)
         for chosen, forward in (
@@ -270,7 +276,7 @@ def test_forwarded_trees_save_calls_and_change_no_score(english, jobs):
     for i in range(2):
         uas = [[score.uas for score in each[i]] for each in (plain, reset, forward)]
         assert uas[0] == uas[1] == uas[2]
-        assert [score.problems for score in reset[i]] == [6 * 12] * 2
+        assert [s.problems for s in reset[i]] == [s.problems for s in forward[i]]
     assert [score.calls for score in plain[0]] == [None, None]
     assert [score.calls for score in forward[0]] == [score.calls for score in reset[0]]
     for with_, without in zip(forward[1], reset[1], strict=True):
