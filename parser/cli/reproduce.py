@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,13 @@ import click
 from parser.cli.options import JOBS, QUIET, progress
 from parser.reproduction import (
     LANGUAGES,
+    Chang2015,
     Data,
     Koo2010,
     SmithEisner2008,
     Workshop,
     available,
+    chang_2015,
     koo_2010,
     load,
     smith_eisner_2008,
@@ -76,9 +79,17 @@ class Run:
 
 
 def experiment(
-    name: str, summary: str, known: Sequence[str], epochs: int, *own: Callable[..., Any]
+    name: str,
+    summary: str,
+    known: Sequence[str],
+    epochs: int,
+    *own: Callable[..., Any],
+    quick: int = 3,
 ) -> Callable[..., click.Command]:
-    """The command of an experiment, which takes a `Run` and the values of its `own` options."""
+    """The command of an experiment, which takes a `Run` and the values of its `own` options.
+
+    `epochs` and `quick` are of its training by default, in full and with --quick.
+    """
     files = ", ".join(LANGUAGES[language].files.format("*") for language in known)
     options = (
         click.option(
@@ -104,7 +115,7 @@ def experiment(
         click.option(
             "--epochs",
             type=click.IntRange(1),
-            help=f"Of training.  [default: {epochs}; 3 with --quick]",
+            help=f"Of training.  [default: {epochs}; {quick} with --quick]",
         ),
         *own,
         click.option("--quick", is_flag=True, help="Few sentences: under five minutes."),
@@ -166,3 +177,41 @@ def koo(run: Run) -> None:
         scale = koo_2010.Scale(run.epochs or 3, 800, koo_2010.Sample(15, 20, 10.0))
     results = Koo2010(run.workshop(), run.data(), scale).run()
     run.show(results, koo_2010.tables, koo_2010.report)
+
+
+QUICK = chang_2015.Scale(100, 60, second=40, programs=12, folded=24, folds=2, test=100)
+
+
+@experiment(
+    "chang-2015",
+    "Training with amortized inference.",
+    chang_2015.LANGUAGES,
+    chang_2015.BASE.epochs,
+    click.option(
+        "--sentences",
+        type=click.IntRange(1),
+        help="Of training, 5 to 25 words long, at most.  "
+        f"[default: {chang_2015.Scale.sentences}; {QUICK.sentences} with --quick]",
+    ),
+    click.option(
+        "--plot",
+        "figure",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        help="File for an image of Figure 1.",
+    ),
+    quick=QUICK.passes,
+)
+def chang(run: Run, sentences: int | None, figure: Path | None) -> None:
+    """Chang et al. (2015): Table 1, Figure 1 and the cross-validation, for parsing.
+
+    Structured SVM and perceptron with and without a cache of trees, over MST, dual decomposition
+    and integer programs.  --epochs are passes at most: training stops when it has converged.
+    """
+    if figure and importlib.util.find_spec("matplotlib") is None:
+        raise click.UsageError("--plot needs matplotlib: pip install matplotlib")
+    scale = QUICK if run.quick else chang_2015.Scale()
+    scale = scale.at_most(sentences, run.epochs)
+    results = Chang2015(run.workshop(), run.data(), scale).run()
+    run.show(results, chang_2015.tables, chang_2015.report)
+    if figure:
+        chang_2015.plot(figure, results)

@@ -10,7 +10,7 @@ from cython_ext import ad3
 from parser.graph import CHILDSEQ, GRAND, GRANDSIB, LINK, NOCROSS, SIB, ScoredGraph
 from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
-from parser.inference.hill_climbing import HILL_CLIMBING
+from parser.inference.hill_climbing import improve
 from parser.inference.integer_program import decide
 
 PARTS = (SIB, CHILDSEQ, GRAND, GRANDSIB, NOCROSS)  # in the order of the kernel's arguments
@@ -104,10 +104,7 @@ class AD3(Engine):
             return engine.best(replace(graph, parts={}))  # raises, and says which word has no head
         certificate = Certificate(primal, max(primal, dual))
         if not certificate.optimal:
-            climbed = HILL_CLIMBING.climb(graph, heads)
-            if climbed.score > primal:
-                heads, primal = climbed.heads, climbed.score
-                certificate = Certificate(primal, max(primal, dual))
+            heads, certificate = improve(graph, heads, certificate)
         if not certificate.optimal and self.exact == "yes":
             heads, certificate = decide(graph, heads, certificate)
         return Result(

@@ -14,7 +14,7 @@ from cython_ext.lagrangian import RULES
 from parser.graph import CHILDSEQ, GRAND, GRANDSIB, LINK, ScoredGraph
 from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
-from parser.inference.hill_climbing import HILL_CLIMBING
+from parser.inference.hill_climbing import improve
 from parser.inference.integer_program import decide
 
 PARTS = (CHILDSEQ, GRAND, GRANDSIB)  # in the order of the kernel's arguments
@@ -101,13 +101,15 @@ class DualDecomposition(Engine):
             return engine.best(replace(graph, parts={}))  # raises, and says which word has no head
         if result.converged:
             return result
-        climbed = HILL_CLIMBING.climb(graph, result.heads)
-        if climbed.score > result.score:
-            certificate = Certificate(climbed.score, result.certificate.dual)
-            result = replace(
-                result, heads=climbed.heads, score=climbed.score, certificate=certificate
-            )
-        return self.prove(graph, result) if self.exact == "yes" else result
+        heads, bounds = improve(graph, result.heads, result.certificate)
+        result = replace(
+            result,
+            heads=heads,
+            score=bounds.primal,
+            certificate=bounds,
+            converged=bounds.optimal,
+        )
+        return result if bounds.optimal or self.exact == "no" else self.prove(graph, result)
 
     def solve(self, graph: ScoredGraph, multipliers: np.ndarray | None = None) -> Result | None:
         """One run, from given multipliers (2, arcs) on; None if there is no tree.

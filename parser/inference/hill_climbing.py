@@ -10,7 +10,7 @@ import numpy as np
 from cython_ext import climb
 from parser.graph import CHILDSEQ, FAMILIES, GRAND, GRANDSIB, LINK, NOCROSS, SIB, ScoredGraph
 from parser.inference.arrays import NoTreeError
-from parser.inference.engine import Engine, Result
+from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import MST, PROJECTIVE
 from parser.inference.second_order import GRANDSIBLING, SIBLING
 
@@ -103,6 +103,16 @@ class HillClimbing(Engine):
             heads,
         )
         return Result(heads, score, iterations=moves + 1, moves=moves, gained=gained)
+
+
+def improve(
+    graph: ScoredGraph, heads: np.ndarray, bounds: Certificate
+) -> tuple[np.ndarray, Certificate]:
+    """A tree between bounds, and the same after hill climbing from it."""
+    climbed = HILL_CLIMBING.climb(graph, heads)
+    if climbed.score <= bounds.primal:
+        return heads, bounds
+    return climbed.heads, Certificate(climbed.score, max(climbed.score, bounds.dual))
 
 
 def _best_by_arcs(graph: ScoredGraph) -> np.ndarray:
