@@ -179,7 +179,7 @@ def koo(run: Run) -> None:
     run.show(results, koo_2010.tables, koo_2010.report)
 
 
-QUICK = chang_2015.Scale(100, 60, second=40, programs=12, folded=24, folds=2, test=100)
+QUICK = chang_2015.Scale(100, 40, second=20, programs=4, folded=16, folds=2, test=100)
 
 
 @experiment(
