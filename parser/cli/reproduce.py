@@ -18,12 +18,14 @@ from parser.reproduction import (
     Chang2015,
     Data,
     Koo2010,
+    RiedelSmith2010,
     SmithEisner2008,
     Workshop,
     available,
     chang_2015,
     koo_2010,
     load,
+    riedel_smith_2010,
     smith_eisner_2008,
 )
 
@@ -215,3 +217,33 @@ def chang(run: Run, sentences: int | None, figure: Path | None) -> None:
     run.show(results, chang_2015.tables, chang_2015.report)
     if figure:
         chang_2015.plot(figure, results)
+
+
+@experiment(
+    "riedel-smith-2010",
+    "Relaxed marginal inference.",
+    riedel_smith_2010.LANGUAGES,
+    riedel_smith_2010.BASE.epochs,
+    click.option(
+        "--plot",
+        "figure",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="File for an image of Figure 1.",
+    ),
+    quick=1,
+)
+def riedel_smith(run: Run, figure: Path | None) -> None:
+    """Riedel & Smith (2010): Tables 1 and 2 and Figure 1, and where the time goes.
+
+    A CRF with grandparents and siblings by full belief propagation, decoded over all arcs by full,
+    relaxed and pruned belief propagation.
+    """
+    if figure and importlib.util.find_spec("matplotlib") is None:
+        raise click.UsageError("--plot needs matplotlib: pip install matplotlib")
+    scale = riedel_smith_2010.Scale(run.epochs)
+    if run.quick:
+        scale = riedel_smith_2010.Scale(run.epochs or 1, 400)
+    results = RiedelSmith2010(run.workshop(), run.data(), scale).run()
+    run.show(results, riedel_smith_2010.tables, riedel_smith_2010.report)
+    if figure:
+        riedel_smith_2010.plot(figure, results)

@@ -2,6 +2,7 @@
 
 from parser.reproduction.chang_2015 import Chang2015
 from parser.reproduction.koo_2010 import Koo2010
+from parser.reproduction.riedel_smith_2010 import RiedelSmith2010
 from parser.reproduction.smith_eisner_2008 import SmithEisner2008
 from parser.reproduction.workshop import (
     LANGUAGES,
@@ -18,6 +19,7 @@ __all__ = [
     "Data",
     "Koo2010",
     "ReproductionError",
+    "RiedelSmith2010",
     "SmithEisner2008",
     "Workshop",
     "available",
