@@ -125,6 +125,7 @@ class Scale:
     folded: int = 200
     folds: int = 5
     test: int | None = None
+    bits: int = 18  # of the feature table
 
     def at_most(self, sentences: int | None, passes: int | None) -> Scale:
         """With so many sentences, the other parts' no more than that, and passes."""
@@ -310,7 +311,7 @@ class Chang2015:
         }
 
     def settings(self, **changes: Any) -> Settings:
-        settings = replace(BASE, epochs=self.scale.passes, **changes)
+        settings = replace(BASE, epochs=self.scale.passes, bits=self.scale.bits, **changes)
         if settings.learner == "perceptron":
             return replace(settings, epochs=min(settings.epochs, PERCEPTRON_PASSES))
         return settings

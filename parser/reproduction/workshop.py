@@ -31,26 +31,39 @@ class Treebank:
     """Files in a folder of treebanks, compressed or not.
 
     `files` has {} for "train", "dev" or "test".  Without a dev file, the last training sentences
-    are held out: a tenth, `held_out` at most.
+    are held out: a tenth, `held_out` at most.  `train` are other files to train on.
     """
 
     title: str
     files: str
     held_out: int | None = None
+    train: tuple[str, ...] = ()
 
-    def find(self, folder: Path, part: str) -> Path | None:
-        """The file of "train", "dev" or "test"."""
-        paths = (folder / (self.name(part) + suffix) for suffix in SUFFIXES)
-        return next((path for path in paths if path.is_file()), None)
+    def names(self, part: str) -> list[str]:
+        """The files of "train", "dev" or "test"."""
+        return [*self.train] if part == "train" and self.train else [self.files.format(part)]
 
-    def name(self, part: str) -> str:
-        return self.files.format(part)
+    def find(self, folder: Path, part: str) -> list[Path | None]:
+        """Where they are; None for one that is not there."""
+        return [
+            next(filter(Path.is_file, (folder / (name + suffix) for suffix in SUFFIXES)), None)
+            for name in self.names(part)
+        ]
 
 
 LANGUAGES = {
     "da": Treebank("Danish", "conllx/da_ddt_{}.conllx", 322),
     "nl": Treebank("Dutch", "conllx/nl_alpino_{}.conllx"),
     "en": Treebank("English", "ptb_sample/en_ptbsample_{}.conllx"),
+    "it": Treebank(
+        "Italian",
+        "ud/it_isdt-ud-{}.conllu",
+        train=(
+            "ud/it_partut-ud-train.conllu",
+            "ud/it_vit-ud-dev.conllu",
+            "ud/it_vit-ud-test.conllu",
+        ),
+    ),
     "lines": Treebank("English LinES", "ud/en_lines-ud-{}.conllu"),
     "la": Treebank("Latin", "ud/la_perseus-ud-{}.conllu"),
     "pt": Treebank("Portuguese", "ud/pt_bosque-ud-{}.conllu"),
@@ -79,10 +92,10 @@ def available(folder: Path, languages: Iterable[str] = LANGUAGES) -> list[str]:
     found = [
         language
         for language, bank in banks.items()
-        if all(bank.find(folder, part) for part in NEEDED)
+        if all(path for part in NEEDED for path in bank.find(folder, part))
     ]
     if not found:
-        wanted = [bank.name(part) for bank in banks.values() for part in NEEDED]
+        wanted = [name for bank in banks.values() for part in NEEDED for name in bank.names(part)]
         raise ReproductionError(
             f"{folder}: none of the treebanks is there; wanted are {', '.join(wanted)}, also "
             "compressed"
@@ -95,11 +108,11 @@ def load(folder: Path, language: str) -> Data:
     bank = LANGUAGES[language]
     parts: dict[str, list[Sentence]] = {}
     for part in ("train", "dev", "test"):
-        path = bank.find(folder, part)
-        if path:
-            parts[part] = read_all([str(path)])
+        paths = bank.find(folder, part)
+        if None not in paths:
+            parts[part] = read_all([str(path) for path in paths])
         elif part in NEEDED:
-            name = folder / bank.name(part)
+            name = folder / bank.names(part)[paths.index(None)]
             raise ReproductionError(f"{name}: no such file, nor .xz, .gz or .bz2 of it")
     train = parts["train"]
     if "dev" not in parts:
