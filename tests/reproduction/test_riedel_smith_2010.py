@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from parser.reproduction.riedel_smith_2010 import ENGINES, TABLE_1, report, tables
+from parser.reproduction.riedel_smith_2010 import ENGINES, FULL, TABLE_1, report, tables
 from parser.treebank import read_all
 from tests.cli.test_cli import parser
 
@@ -20,7 +20,7 @@ def results(english, tmp_path_factory):
     for name, part in (("train", sentences[:120]), ("test", sentences[180:])):
         text = "".join(sentence.to_conll() for sentence in part)
         (folder / "conllx" / f"da_ddt_{name}.conllx").write_text(text, encoding="utf-8")
-    options = ("--treebank", folder, "--quick", "-o", folder / "out", "--json")
+    options = ("--treebank", folder, "--quick", "--epochs", 1, "-o", folder / "out", "--json")
     code, out, err = parser("reproduce", "riedel-smith-2010", *options)
     assert code == 0, err
     return json.loads(out), options
@@ -32,28 +32,25 @@ def test_tables_have_a_row_for_each_way_to_infer_and_the_published_figures(resul
     made = tables(printed["results"])
     assert made == printed["tables"]
     assert [row["inference"] for row in made["table_1"]] == list(ENGINES)
-    published = {row["inference"]: row["published acc"] for row in made["table_1"]}
-    assert published["BP"] == TABLE_1["BP"]["da"][0] == 88.1
+    published = {row["inference"]: row["published_acc"] for row in made["table_1"]}
+    assert published[FULL] == TABLE_1[FULL]["da"][0] == 88.1
     assert sum(block.count("Danish") for block in report(printed["results"])) > 3 * len(ENGINES)
 
 
 @pytest.mark.slow
-def test_relaxed_beliefs_are_nearer_the_more_pairs_are_added(results):
+def test_beliefs_are_nearer_the_more_pairs_are_added(results):
     rows = {row["inference"]: row for row in results[0]["tables"]["table_2"]}
-    assert rows["BP"]["size %"] == 100.0
-    assert rows["BP"]["error, arcs"] == 0.0
-    few, many = rows["Rel inf, 0.1, 50"], rows["Rel inf, 1e-4, 50"]
-    assert few["size %"] < many["size %"] < 100.0
-    assert many["error, words"] < few["error, words"]
-    for row in rows.values():
-        assert row["error, arcs"] <= row["error, words"] + 1e-12
+    assert rows[FULL]["size"] == 100.0
+    assert rows[FULL]["error_arcs"] == 0.0
+    few, many = rows["Rel inf, 0.1, 50"], rows["Rel inf, 0.0001, 50"]
+    assert few["size"] < many["size"] < 100.0
+    assert many["scored"] < 100.0
+    assert many["error_words"] < few["error_words"]
 
 
 @pytest.mark.slow
-def test_times_add_up_and_nothing_is_measured_twice(results):
+def test_nothing_is_measured_twice(results):
     printed, options = results
-    for own in printed["results"]["da"].values():
-        assert sum(own["parts"].values()) == pytest.approx(own["ms"], rel=1e-6)
     _, again, err = parser("reproduce", "riedel-smith-2010", *options)
     assert "measuring" not in err
     assert json.loads(again) == printed
