@@ -228,8 +228,8 @@ def chang(run: Run, sentences: int | None, figure: Path | None) -> None:
     click.option(
         "--plot",
         "figure",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="File for an image of Figure 1.",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        help="File for an image of Figure 1, and of time against error.",
     ),
 )
 def riedel_smith(run: Run, figure: Path | None) -> None:
