@@ -70,7 +70,7 @@ cdef inline double clip(double x) noexcept nogil:
     return min(1.0, max(0.0, x))
 
 
-cdef bint solve_pair(double a, double b, double c, double* x, double* y) noexcept nogil:
+cdef void solve_pair(double a, double b, double c, double* x, double* y) noexcept nogil:
     """min (x - a)^2 / 2 + (y - b)^2 / 2 - c z, max(0, x + y - 1) <= z <= min(x, y)."""
     cdef double u
     if c < 0:                    # z = x - z' with z' the joint of x and 1 - y
@@ -83,7 +83,6 @@ cdef bint solve_pair(double a, double b, double c, double* x, double* y) noexcep
     else:
         u = clip((a + b + c) / 2)
         x[0] = y[0] = u
-    return True
 
 
 cdef int find_best(Problem* p, int f, int* copies, double* value, double* extra) noexcept nogil:
@@ -330,6 +329,11 @@ cdef double full_score(Problem* p) noexcept nogil:
     return value
 
 
+cdef inline bint in_use(Problem* p, int copy) noexcept nogil:
+    """Whether there is such a copy: of automata that choose no head there are none above words."""
+    return p.d.choose or not 2 * p.d.p.arcs <= copy < 3 * p.d.p.arcs
+
+
 cdef inline bint in_tree(Problem* p, int a) noexcept nogil:
     return p.d.into[p.d.p.modifiers[a]] == a
 
@@ -441,7 +445,7 @@ def solve(
         for i in range(3 * arcs):
             p.arc[i] = i % arcs
         for i in range(p.copies):
-            p.degree[p.arc[i]] += i < (3 if p.d.choose else 2) * arcs or i >= 3 * arcs
+            p.degree[p.arc[i]] += in_use(&p, i)
         for a in range(arcs):
             p.share[a] = p.d.link[a] / p.degree[a]
             p.mu[a] = 0.5
@@ -454,11 +458,11 @@ def solve(
             k += 1
             memset(&values[0], 0, arcs * sizeof(double))
             for i in range(p.copies):
-                if p.d.choose or not 2 * arcs <= i < 3 * arcs:
+                if in_use(&p, i):
                     values[p.arc[i]] += p.nu[i] / p.degree[p.arc[i]]
             off = moved = mean = 0.0
             for i in range(p.copies):
-                if p.d.choose or not 2 * arcs <= i < 3 * arcs:
+                if in_use(&p, i):
                     a = p.arc[i]
                     off += (p.nu[i] - values[a]) ** 2
                     moved += (values[a] - p.mu[a]) ** 2

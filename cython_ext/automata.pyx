@@ -33,14 +33,15 @@ from libc.string cimport memcpy, memset
 
 from cython_ext cimport arborescence, eisner, lagrangian
 from cython_ext.lagrangian cimport Track
-from cython_ext.layout cimport Layout, Places, checked, find_arc, outward, side_count, triangle
+from cython_ext.layout cimport (
+    Layout, Places, checked, find_arc, outward, side_count, sided_arc, triangle,
+)
 
 
 cdef double chain(Automata* d, int h, int side, int a) noexcept nogil:
     """V[a, side] exactly, and the way back from its last child; a >= arcs: no head is chosen."""
     cdef Places* p = d.p
-    cdef int count = side_count(p, h, side), i, j, best, b, step = 1 if side else -1
-    cdef int first = p.first[h] + p.n_left[h] - (0 if side else 1)
+    cdef int count = side_count(p, h, side), i, j, best, b
     cdef int* back = d.back + side * (p.n + 2)
     cdef bint chooses = a < p.arcs, lone = h == 0 and d.single_root
     cdef const double* seq = NULL
@@ -62,7 +63,7 @@ cdef double chain(Automata* d, int h, int side, int a) noexcept nogil:
     for j in range(1, count + 2):
         add = 0.0
         if j <= count:
-            b = p.children[first + step * (j - 1)]
+            b = sided_arc(p, h, side, j)
             add = d.dn[b]
             if grand != NULL:
                 add += grand[p.rank[b]]
@@ -98,16 +99,15 @@ cdef double chain(Automata* d, int h, int side, int a) noexcept nogil:
 cdef void adopt(Automata* d, int h, int side, int a) noexcept nogil:
     """z of a side, by the way back of V[a, side]."""
     cdef Places* p = d.p
-    cdef int first = p.first[h] + p.n_left[h] - (0 if side else 1), step = 1 if side else -1, j
-    cdef int count = side_count(p, h, side)
+    cdef int j
     cdef int* back = d.back + side * (p.n + 2)
     if d.walked[side] != a:
         chain(d, h, side, a)
-    for j in range(1, count + 1):
-        d.z[p.children[first + step * (j - 1)]] = 0
-    j = back[count + 1]
+    for j in range(1, side_count(p, h, side) + 1):
+        d.z[sided_arc(p, h, side, j)] = 0
+    j = back[side_count(p, h, side) + 1]
     while j > 0:
-        d.z[p.children[first + step * (j - 1)]] = 1
+        d.z[sided_arc(p, h, side, j)] = 1
         j = back[j]
 
 
@@ -364,7 +364,7 @@ def solve(
     int iterations,              # IN    at most, at least 1
     double[:, ::1] multipliers,  # INOUT (2, arcs) dn and up above their shares; those of the dual
     int[::1] heads,              # OUT   (n+1,) the best tree met
-    double[::1] averages,        # OUT   (arcs,) zeros that become the mean of all copies; or None
+    double[::1] averages not None, # OUT   (arcs,) zeros that become the mean of all copies
     float[::1] resolved,         # OUT   (iterations,) share of the automata that were solved
 ):
     """(primal, dual, iterations, whether all copies agreed); primal is -inf if there is no tree.
@@ -399,17 +399,15 @@ def solve(
                 memcpy(&heads[0], d.heads, (n + 1) * sizeof(int))
             if dual < track.dual:
                 read_multipliers(&d, split, multipliers)
-            if averages is not None:
-                for a in range(arcs):
-                    h = d.p.modifiers[a]
-                    averages[a] += d.z[a] + (d.into[h] == a) + (d.choose and d.state[h] == a)
+            for a in range(arcs):
+                h = d.p.modifiers[a]
+                averages[a] += d.z[a] + (d.into[h] == a) + (d.choose and d.state[h] == a)
             differ = disagreement(&d)
             step = lagrangian.advance(&track, dual, primal, differ)
             if differ == 0 or lagrangian.closed(&track):
                 break
             shift(&d, step)
-        if averages is not None:
-            for a in range(arcs):
-                averages[a] /= k * (3 if d.choose else 2)
+        for a in range(arcs):
+            averages[a] /= k * (3 if d.choose else 2)
         free(room)
     return track.primal, track.dual, k, differ == 0

@@ -27,7 +27,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from cython_ext cimport arborescence, eisner, matrix_tree
-from cython_ext.layout cimport Layout, Places, checked, side_count, triangle
+from cython_ext.layout cimport Layout, Places, checked, side_count, sided_arc, triangle
 from cython_ext.propagators cimport (
     Chain, Word, add_prefix, chain_beliefs, crossing_of, crossing_sums, exactly_one,
     expected_crossing, pair_message, pair_total, run_chain, run_heads, run_joined, sigmoid,
@@ -566,7 +566,7 @@ cdef class BeliefPropagation:
                     continue
                 self.chain(&c, h, side, &semiring)
                 for j in range(1, c.count + 1):
-                    a = p.children[p.first[h] + p.n_left[h] + (j - 1 if side else -j)]
+                    a = sided_arc(p, h, side, j)
                     self.fam[CHAINS][a] += (1.0 - damping) * (c.lam[j] - self.fam[CHAINS][a])
 
     cdef void pass_crossings(self, double damping) noexcept nogil:

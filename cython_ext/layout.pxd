@@ -66,9 +66,14 @@ cdef inline int side_count(Places *p, int h, int side) noexcept nogil:
     return p.first[h + 1] - p.first[h] - p.n_left[h] if side else p.n_left[h]
 
 
+cdef inline int sided_arc(Places *p, int h, int side, int j) noexcept nogil:
+    """The arc to the j-th candidate child on a side, counted outwards from 1."""
+    return p.children[p.first[h] + p.n_left[h] + (j - 1 if side else -j)]
+
+
 cdef inline int sided_child(Places *p, int h, int side, int j) noexcept nogil:
     """The j-th candidate child on a side, counted outwards from 1."""
-    return p.modifiers[p.children[p.first[h] + p.n_left[h] + (j - 1 if side else -j)]]
+    return p.modifiers[sided_arc(p, h, side, j)]
 
 
 cdef inline const double* checked(

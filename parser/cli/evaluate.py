@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from parser.cli.options import ENCODING, ENGINE, EXACT, FORMAT, ROOTS
+from parser.cli.options import ENCODING, ENGINE, EXACT, FORMAT, ROOTS, proving
 from parser.evaluation import Breakdown, Rules, Scores, aligned, compare, mistakes, table
 from parser.evaluation.timing import run_engine
-from parser.inference import Engine, default_engine, exact_engine
+from parser.inference import Engine, default_engine
 from parser.model import Model
 from parser.treebank import read, read_all
 
@@ -85,10 +85,12 @@ def evaluate(
             if given:
                 raise click.UsageError(f"{name} needs a SYSTEM file, not --model")
         chosen = Rules.named(rules, allow_multiple_roots=True)
-        engines = tuple(each.proving() for each in engines) if exact else engines
         model = Model.load(model_path)
-        choose, s = exact_engine if exact else default_engine, model.settings
-        engines = engines or (choose(projective=bool(s.projective), families=s.factors),)
+        s = model.settings
+        if exact:
+            engines = tuple(proving(engine, s) for engine in engines or (None,))
+        elif not engines:
+            engines = (default_engine(projective=bool(s.projective), families=s.factors),)
         time_engines(model, gold, engines, chosen, single_root, repeat, as_json, options)
         return
     for name, given in (

@@ -9,7 +9,8 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from parser.inference import ENGINES, Engine, find_engine
+from parser.inference import ENGINES, Engine, exact_engine, find_engine
+from parser.model import Settings
 from parser.treebank import TreebankError
 
 FORMAT = click.option(
@@ -38,6 +39,16 @@ ROOTS = click.option(
 EXACT = click.option(
     "--exact", is_flag=True, help="Go on until each tree is proved best, however long it takes."
 )
+
+
+def proving(engine: Engine | None, settings: Settings) -> Engine:
+    """With --exact: the engine that goes on until its trees are proved best, or one for the model.
+
+    GraphError: the engine has no proof.
+    """
+    if engine is not None:
+        return engine.proving()
+    return exact_engine(projective=bool(settings.projective), families=settings.factors)
 
 
 class EngineType(click.ParamType):

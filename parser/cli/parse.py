@@ -22,8 +22,9 @@ from parser.cli.options import (
     SKIP,
     Skipped,
     progress,
+    proving,
 )
-from parser.inference import Engine, exact_engine
+from parser.inference import Engine
 from parser.model import Model, Parse, Parser, in_order
 from parser.treebank import Sentence, TreebankError, open_output, read
 
@@ -81,12 +82,7 @@ def parse(
     model = Model.load(model_path)
     gc.freeze()  # the model stays; no use in looking through it for garbage again and again
     if exact:
-        s = model.settings
-        engine = (
-            engine.proving()
-            if engine
-            else exact_engine(projective=bool(s.projective), families=s.factors)
-        )
+        engine = proving(engine, model.settings)
     if jobs > 1:
         # Between kernels a thread needs the interpreter for moments: the reader must let it go.
         sys.setswitchinterval(1e-4)

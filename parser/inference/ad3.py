@@ -9,7 +9,7 @@ import numpy as np
 from cython_ext import ad3
 from parser.graph import CHILDSEQ, GRAND, GRANDSIB, LINK, NOCROSS, SIB, ScoredGraph
 from parser.inference.engine import Certificate, Engine, Result
-from parser.inference.first_order import MST, PROJECTIVE
+from parser.inference.first_order import best_by_arcs
 from parser.inference.hill_climbing import improve
 from parser.inference.integer_program import decide
 
@@ -100,8 +100,7 @@ class AD3(Engine):
             resolved,
         )
         if primal == -np.inf:
-            engine = PROJECTIVE if graph.projective else MST
-            return engine.best(replace(graph, parts={}))  # raises, and says which word has no head
+            return best_by_arcs(graph)  # raises, and says which word has no head
         certificate = Certificate(primal, max(primal, dual))
         if not certificate.optimal:
             heads, certificate = improve(graph, heads, certificate)

@@ -15,7 +15,7 @@ from parser.graph import CHILDSEQ, GRAND, LINK, NOCROSS, PAIR, SIB, GraphError, 
 from parser.inference import nonprojective, projective
 from parser.inference.arrays import as_batch, failure
 from parser.inference.engine import Engine, Result
-from parser.inference.first_order import MST, PROJECTIVE
+from parser.inference.first_order import best_by_arcs
 
 SCHEDULES = {"serial": bp.SERIAL, "parallel": bp.PARALLEL, "residual": bp.RESIDUAL}
 CONSTRAINTS = ("tree", "exactly1", "atmost1", "not2", "none")
@@ -133,8 +133,7 @@ class BeliefPropagation(Engine):
         weights = result.marginals
         if self.decode != "probabilities":
             messages.log_odds(weights := np.empty(len(graph.scores)), self.decode == "mode")
-        kind = PROJECTIVE if self._projective(graph) else MST
-        heads = np.asarray(kind.best(self._first_order(graph, weights)).heads)
+        heads = np.asarray(best_by_arcs(self._first_order(graph, weights)).heads)
         return replace(result, heads=heads, score=graph.score(heads))
 
     def expectations(self, graph: ScoredGraph) -> Result:

@@ -13,7 +13,7 @@ from cython_ext import automata
 from cython_ext.lagrangian import RULES
 from parser.graph import CHILDSEQ, GRAND, GRANDSIB, LINK, ScoredGraph
 from parser.inference.engine import Certificate, Engine, Result
-from parser.inference.first_order import MST, PROJECTIVE
+from parser.inference.first_order import best_by_arcs
 from parser.inference.hill_climbing import improve
 from parser.inference.integer_program import decide
 
@@ -97,8 +97,7 @@ class DualDecomposition(Engine):
         self.check(graph)
         result = self.solve(graph)
         if result is None:
-            engine = PROJECTIVE if graph.projective else MST
-            return engine.best(replace(graph, parts={}))  # raises, and says which word has no head
+            return best_by_arcs(graph)  # raises, and says which word has no head
         if result.converged:
             return result
         heads, bounds = improve(graph, result.heads, result.certificate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
@@ -46,3 +47,9 @@ class FirstOrder(Engine):
 
 MST = FirstOrder("mst", nonprojective)
 PROJECTIVE = FirstOrder("projective", projective)
+
+
+def best_by_arcs(graph: ScoredGraph) -> Result:
+    """The best tree of the graph's kind under the arc scores alone.  NoTreeError: there is none."""
+    engine = PROJECTIVE if graph.projective else MST
+    return engine.best(replace(graph, parts={}, pairs=None))

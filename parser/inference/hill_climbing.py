@@ -11,7 +11,7 @@ from cython_ext import climb
 from parser.graph import CHILDSEQ, FAMILIES, GRAND, GRANDSIB, LINK, NOCROSS, SIB, ScoredGraph
 from parser.inference.arrays import NoTreeError
 from parser.inference.engine import Certificate, Engine, Result
-from parser.inference.first_order import MST, PROJECTIVE
+from parser.inference.first_order import PROJECTIVE, best_by_arcs
 from parser.inference.second_order import GRANDSIBLING, SIBLING
 
 PARTS = (SIB, CHILDSEQ, GRAND, GRANDSIB, NOCROSS)  # in the order of the kernel's arguments
@@ -75,7 +75,7 @@ class HillClimbing(Engine):
     def begin(self, graph: ScoredGraph) -> np.ndarray:
         """The tree of the first climb, heads (n+1,) int32."""
         if self.start == "mst":
-            return _best_by_arcs(graph)
+            return best_by_arcs(graph).heads
         parts = {f: scores for f, scores in graph.parts.items() if f not in (SIB, NOCROSS)}
         engine = next(e for e in EXACT if {LINK, *parts} <= e.families)
         try:
@@ -83,13 +83,13 @@ class HillClimbing(Engine):
         except NoTreeError:
             if graph.projective:
                 raise
-            return _best_by_arcs(graph)
+            return best_by_arcs(graph).heads
 
     def _random_starts(self, graph: ScoredGraph) -> Iterator[np.ndarray]:
         rng = np.random.default_rng(self.seed)
         for _ in range(self.restarts):
             noise = rng.gumbel(size=len(graph.scores))
-            yield _best_by_arcs(replace(graph, scores=graph.scores + noise))
+            yield best_by_arcs(replace(graph, scores=graph.scores + noise)).heads
 
     def climb(self, graph: ScoredGraph, start: np.ndarray) -> Result:
         """From one tree over the candidate arcs, of the graph's kind, to where it leads."""
@@ -113,11 +113,6 @@ def improve(
     if climbed.score <= bounds.primal:
         return heads, bounds
     return climbed.heads, Certificate(climbed.score, max(climbed.score, bounds.dual))
-
-
-def _best_by_arcs(graph: ScoredGraph) -> np.ndarray:
-    engine = PROJECTIVE if graph.projective else MST
-    return engine.best(replace(graph, parts={})).heads
 
 
 HILL_CLIMBING = HillClimbing()

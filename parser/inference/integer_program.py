@@ -22,7 +22,7 @@ from parser.graph import (
 )
 from parser.inference.arrays import NoTreeError
 from parser.inference.engine import Certificate, Engine, Result
-from parser.inference.first_order import MST, PROJECTIVE
+from parser.inference.first_order import best_by_arcs
 
 FORMULATIONS = ("hull", "multicommodity", "single-commodity", "cuts", "chart")
 OPTIMAL, INFEASIBLE = 0, 2  # SciPy's status
@@ -463,9 +463,7 @@ class Programming(Engine):
         self.check(graph)
         check_parts(graph)
         kind = self._kind(graph)
-        engine = PROJECTIVE if graph.projective else MST
-        arcs = replace(graph, parts={}, pairs=None)
-        fallback = engine.best(arcs).heads
+        fallback = best_by_arcs(graph).heads
         check_size(graph, kind)
         formulation = Formulation(graph, kind)
         solution = self._solve(formulation)
@@ -473,7 +471,7 @@ class Programming(Engine):
         def tree(values: np.ndarray) -> np.ndarray:
             """With the greatest values, and of such trees with the greatest arc scores."""
             weights = np.where(graph.scores > -np.inf, values + formulation.preference(), -np.inf)
-            return np.asarray(engine.best(replace(arcs, scores=weights)).heads)
+            return np.asarray(best_by_arcs(replace(graph, scores=weights)).heads)
 
         heads = max(map(tree, reversed(solution.values)), key=graph.score, default=fallback)
         score, dual = graph.score(heads), solution.bound

@@ -6,7 +6,7 @@ import numpy as np
 
 from parser.graph import GraphError, ScoredGraph
 from parser.inference.engine import Engine, Result
-from parser.inference.first_order import MST, PROJECTIVE
+from parser.inference.first_order import best_by_arcs
 
 
 class MinimumBayesRisk(Engine):
@@ -32,9 +32,8 @@ class MinimumBayesRisk(Engine):
     def best(self, graph: ScoredGraph) -> Result:
         """heads, their score in the graph, and the marginals and log Z under the scale."""
         expected = self.expectations(graph.scaled(self.scale))
-        kind = PROJECTIVE if graph.projective else MST
         risk = ScoredGraph(graph.arcs, expected.marginals, graph.projective, graph.single_root)
-        heads = np.asarray(kind.best(risk).heads)
+        heads = np.asarray(best_by_arcs(risk).heads)
         return Result(
             heads,
             graph.score(heads),

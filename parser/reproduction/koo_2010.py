@@ -29,7 +29,7 @@ from parser.learning import fingerprint
 from parser.learning.trainer import resolve
 from parser.model import Model, Parser, Settings
 from parser.reproduction import workshop as workshops
-from parser.reproduction.workshop import PASSES, Data, Workshop, attachments, counted
+from parser.reproduction.workshop import PASSES, Attached, Data, Workshop, attachments, counted
 from parser.treebank import Sentence
 
 LANGUAGES = ("da", "nl", "pt", "tr", "en", "lines", "la")
@@ -100,16 +100,12 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Solved:
+class Solved(Attached):
     """What an engine made of sentences: a number for each.
 
-    The first four as in `Decoded`; `certified` says whether the tree is proved best.
+    `certified` says whether the tree is proved best.
     """
 
-    right: list[int]
-    scored: list[int]
-    right_all: list[int]
-    words: list[int]
     score: list[float]
     certified: list[bool]
     iterations: list[int]
@@ -118,14 +114,6 @@ class Solved:
     def take(self, chosen: Sequence[int]) -> Solved:
         """Of some sentences."""
         return Solved(**{key: [own[i] for i in chosen] for key, own in asdict(self).items()})
-
-    @property
-    def uas(self) -> float:
-        return 100 * sum(self.right) / max(1, sum(self.scored))
-
-    @property
-    def uas_all(self) -> float:
-        return 100 * sum(self.right_all) / max(1, sum(self.words))
 
     @property
     def percent_certified(self) -> float:

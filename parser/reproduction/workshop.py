@@ -122,8 +122,8 @@ def load(folder: Path, language: str) -> Data:
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """What an engine made of test sentences.
+class Attached:
+    """Right heads of test sentences.
 
     Attributes
     ----------
@@ -132,15 +132,12 @@ class Decoded:
         the CoNLL-X rules.
     right_all, words : list of int
         The same over all words.
-    seconds : float
-        Of inference and decoding, a sentence.
     """
 
     right: list[int]
     scored: list[int]
     right_all: list[int]
     words: list[int]
-    seconds: float
 
     @property
     def uas(self) -> float:
@@ -149,6 +146,13 @@ class Decoded:
     @property
     def uas_all(self) -> float:
         return 100 * sum(self.right_all) / max(1, sum(self.words))
+
+
+@dataclass(frozen=True)
+class Decoded(Attached):
+    """What an engine made of test sentences, and the seconds of inference and decoding of one."""
+
+    seconds: float
 
 
 class Workshop:

@@ -20,22 +20,14 @@ from parser.cli.tune import assign, chains, cross_validate, parse_grids
 from parser.learning import TrainingError
 from parser.model import Settings, SettingsError
 from parser.treebank import read_all
+from tests.cli.test_cli import parser
 
 CONFIG = 'factors = ["link"]\nbits = 14\nlabel_bits = 10\nlabel_epochs = 1\nepochs = 1\n'
 
 
 def tune(*args, cwd):
     """Run the command; (exit code, stdout, stderr)."""
-    done = subprocess.run(
-        [sys.executable, "-m", "parser", "tune", *map(str, args)],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        cwd=cwd,
-        check=False,
-        timeout=120,
-    )
-    return done.returncode, done.stdout, done.stderr
+    return parser("tune", *args, cwd=cwd)
 
 
 @pytest.fixture(scope="module")
