@@ -27,6 +27,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from cython_ext cimport arborescence, eisner, matrix_tree
+from cython_ext.clock cimport now
 from cython_ext.layout cimport Layout, Places, checked, side_count, sided_arc, triangle
 from cython_ext.propagators cimport (
     Chain, Word, add_prefix, chain_beliefs, crossing_of, crossing_sums, exactly_one,
@@ -34,15 +35,6 @@ from cython_ext.propagators cimport (
     with_false,
 )
 from cython_ext.semiring cimport LOG, MAX, add_sizes, exponentials, pair_row, plus
-
-
-cdef extern from "<time.h>" nogil:
-    ctypedef long time_t
-    struct timespec:
-        time_t tv_sec
-        long tv_nsec
-    int timespec_get(timespec*, int)
-    enum: TIME_UTC
 
 
 cdef enum:
@@ -75,12 +67,6 @@ TIMES = ("grand", "sib", "pair", "childseq", "nocross", "unary", "tree")
 cdef double RANGE = 150.0        # of log-odds in rows
 cdef double STRONGEST = 50.0     # |theta| of a pair, and the sum of an arc's, in the odds domain
 cdef double STRONGEST_SUM = 600.0
-
-
-cdef inline double now() noexcept nogil:
-    cdef timespec t
-    timespec_get(&t, TIME_UTC)
-    return t.tv_sec + 1e-9 * t.tv_nsec
 
 
 cdef inline void blend(double* lam, const double* new, int count, double damping) noexcept nogil:

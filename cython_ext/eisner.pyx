@@ -359,20 +359,21 @@ cdef double gradient(
     """
     cdef Chart chart
     cdef double goal
-    cdef const double* shift
+    cdef double* shift
     cdef Py_ssize_t h, m
     lay_out(&chart, <double*>scratch, n, single_root)
+    shift = chart.tables + table_size(n)
     if semiring == MAX:
         chart.semiring, chart.shift = MAX, 0.0
         chart.w, chart.w_stride = scores, stride
         goal = inside(&chart)
     else:
-        goal = sum_inside(&chart, scores, stride, LOG if wide_columns(scores, stride, n) else -1)
+        goal = sum_inside(&chart, scores, stride,
+                          LOG if wide_columns(scores, stride, n, shift) else -1)
     if goal == zero(chart.semiring):
         return -INFINITY
     outside(&chart, goal, out, stride, True)
     if chart.semiring == SUM:
-        shift = chart.tables + table_size(n)
         for h in range(n + 1):
             for m in range(1, n + 1):
                 out[h * stride + m] -= shift[m]

@@ -157,6 +157,24 @@ cdef class Layout:
                                 at += 1
         return array
 
+    def arcs_of(self, const int32_t[::1] tree):
+        """The arcs of a tree, (n+1,) int32, -1 at 0.  tree: (n+1,) heads.
+
+        O(n log n).  ValueError names an arc that is not a candidate.
+        """
+        cdef Places *p = &self.places
+        cdef int n = p.n, m
+        if tree.shape[0] != n + 1:
+            raise ValueError(f"a tree over {n} words has {n + 1} heads, got {tree.shape[0]}")
+        array = np.empty(n + 1, np.int32)
+        cdef int32_t[::1] arcs = array
+        arcs[0] = -1
+        for m in range(1, n + 1):
+            arcs[m] = find_arc(p, tree[m], m)
+            if arcs[m] < 0:
+                raise ValueError(f"the arc from {tree[m]} to {m} is not a candidate")
+        return array
+
     def fired(self, int family, const int32_t[::1] tree):
         """Places of the parts that are in a tree, int64.  tree: (n+1,) heads.
 
@@ -165,15 +183,7 @@ cdef class Layout:
         cdef Places *p = &self.places
         cdef int n = p.n, m, h, a, last, side, step, at, i
         cdef int64_t k = 0, block
-        if tree.shape[0] != n + 1:
-            raise ValueError(f"a tree over {n} words has {n + 1} heads, got {tree.shape[0]}")
-        arcs_array = np.empty(n + 1, np.int32)
-        cdef int32_t[::1] arcs = arcs_array
-        arcs[0] = -1
-        for m in range(1, n + 1):
-            arcs[m] = find_arc(p, tree[m], m)
-            if arcs[m] < 0:
-                raise ValueError(f"the arc from {tree[m]} to {m} is not a candidate")
+        cdef int32_t[::1] arcs = self.arcs_of(tree)
         quadratic = family == SIB_ or family == NOCROSS_
         array = np.empty(n * (n - 1) // 2 if quadratic else 3 * n + 2, np.int64)
         cdef int64_t[::1] out = array

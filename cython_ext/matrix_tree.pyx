@@ -17,12 +17,14 @@ no other word is left to head takes the root itself: the words after it keep no 
 through it, and for them the root is a head like any other.  ``taker`` is that word; 1 if there is
 none; n + 1, beyond all words, when several roots are allowed.
 
-Both semirings, scaled weights and logs, run the same code.  The factor F and its transpose FT hold
-p above the diagonal and the w[k,m] that k left with below it:
+The factor F and its transpose FT hold p above the diagonal and the w[k,m] that k left with below it:
 
     F[h,k] = p[h,k],  F[k,m] = w[k,m],   h, m < k
 
-so that every sum runs along two rows.  Rows have padding of the semiring's zero.
+Scaled weights do with F below the diagonal and FT too, which is all rows: there four words leave at
+once, and what runs through them is added to the weights of the words left in one go over those
+(elimination.h).  Logs, for scores of any range, wait: what runs through later words is summed when
+a word's turn comes, along two rows, padded with log 0.
 
 From ``DENSE`` words on, LU of the Laplacian by LAPACK is faster and is tried first; below, its
 threads cost more than they save.  Its result
@@ -32,12 +34,23 @@ cancellation in its pivots and, for marginals, if every column sums to one.
 from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 from libc.math cimport INFINITY, NAN, exp, fabs, log
 from libc.stdlib cimport free
+from libc.string cimport memcpy
 
 from cython_ext.batch cimport allocate, sum_batch, sum_one
 from cython_ext.semiring cimport (
-    LOG, SUM, draw, log_plus_rows, one, plus, scaled_weights, sum_product_rows, times,
-    wide_columns, zero,
+    LOG, SUM, draw, log_plus_rows, logarithms, one, plus, scaled_weights, times, wide_columns, zero,
 )
+
+cdef extern from "elimination.h" nogil:
+    double log_choices(const double* w, double* sums, Py_ssize_t stride, Py_ssize_t n)
+    double eliminate_weights(double* F, double* FT, double* d, Py_ssize_t stride, Py_ssize_t n,
+                             bint single_root)
+    void adjoint_weights(double* F, const double* FT, const double* d, double* A, double* x,
+                         double* B, Py_ssize_t stride, Py_ssize_t n, bint single_root,
+                         double least)
+    void weights_times(const double* w, const double* A, Py_ssize_t stride, Py_ssize_t n,
+                       double* mu, Py_ssize_t mu_stride)
+
 
 AUTO, SCALED, LOG_DOMAIN, LAPACK = -1, SUM, LOG, 2     # `method` of the functions below
 
@@ -88,7 +101,7 @@ cdef struct Elimination:
     double* w                    # (n+1, stride) weights as given
     double* F
     double* FT
-    double* A                    # d log Z / d w, and its transpose
+    double* A                    # d log Z / d w, and for logs its transpose
     double* AT
     double* d                    # (stride,) and three more vectors
     double* x
@@ -96,20 +109,25 @@ cdef struct Elimination:
     double* term
 
 
+cdef inline Py_ssize_t width(Py_ssize_t n) noexcept nogil:
+    """Of a row: n + 1 and at least four more, a multiple of four."""
+    return (n + 8) & ~3
+
+
 cdef inline size_t table_size(Py_ssize_t n) noexcept nogil:
-    return (n + 1) * (n + 8)
+    return (n + 4) * width(n)
 
 
 cdef inline size_t full_bytes(Py_ssize_t n) noexcept nogil:
-    return (5 * table_size(n) + 4 * (n + 8)) * sizeof(double)
+    return (5 * table_size(n) + 4 * width(n)) * sizeof(double) + 64
 
 
 cdef void lay_out(Elimination* e, double* memory, Py_ssize_t n) noexcept nogil:
     cdef size_t size = table_size(n)
     e.n = n
-    e.stride = n + 8
-    e.w = memory
-    e.F = memory + size
+    e.stride = width(n)
+    e.w = <double*>((<size_t>memory + 63) & ~<size_t>63)
+    e.F = e.w + size
     e.FT = e.F + size
     e.A = e.FT + size
     e.AT = e.A + size
@@ -119,23 +137,14 @@ cdef void lay_out(Elimination* e, double* memory, Py_ssize_t n) noexcept nogil:
     e.term = e.y + e.stride
 
 
-cdef inline void rows(const double* x, const double* table, Py_ssize_t stride, Py_ssize_t count,
-                      Py_ssize_t n, double* out, int semiring) noexcept nogil:
-    if semiring == SUM:
-        sum_product_rows(x, table, stride, count, n, out, 1)
-    else:
-        log_plus_rows(x, table, stride, count, n, out, 1)
-
-
-cdef double eliminate(Elimination* e) noexcept nogil:
+cdef double eliminate_logs(Elimination* e) noexcept nogil:
     """Fill F, FT and d; return log Z of the weights in ``e.w``, or -inf."""
     cdef Py_ssize_t n = e.n, s = e.stride, h, m, k, i, left
-    cdef int semiring = e.semiring
     cdef double* F = e.F
     cdef double* FT = e.FT
     cdef double log_z = 0.0, total
     for i in range(<Py_ssize_t>table_size(n)):
-        F[i] = FT[i] = zero(semiring)
+        F[i] = FT[i] = -INFINITY
     for k in range(n, 0, -1):
         left = n - k                             # words gone before k
         for i in range(k):
@@ -143,32 +152,28 @@ cdef double eliminate(Elimination* e) noexcept nogil:
             e.y[i] = e.w[k * s + i]
         if left:
             # w[h,k] (+)= (+)_j p[h,j] (x) w[j,k];   w[k,m] (+)= (+)_j p[k,j] (x) w[j,m],   j > k
-            rows(FT + k * s + k + 1, F + k + 1, s, k, left, e.term, semiring)
-            add(e.x, e.term, k, semiring)
-            rows(F + k * s + k + 1, FT + k + 1, s, k, left, e.term, semiring)
-            add(e.y, e.term, k, semiring)
-        total = add_up(e.x, 1 if k > e.taker else 0, k, semiring)
+            log_plus_rows(FT + k * s + k + 1, F + k + 1, s, k, left, e.term, 1)
+            add(e.x, e.term, k)
+            log_plus_rows(F + k * s + k + 1, FT + k + 1, s, k, left, e.term, 1)
+            add(e.y, e.term, k)
+        total = add_up(e.x, 1 if k > e.taker else 0, k)
         if total == -INFINITY and e.taker == 1 and k > 1:
             take_root(e, k)
             total = e.x[0]
-        if total == zero(semiring):
+        if total == -INFINITY:
             return -INFINITY
-        log_z += log(total) if semiring == SUM else total
+        log_z += total
         e.d[k] = total
         for h in range(k):
-            F[h * s + k] = FT[k * s + h] = e.x[h] / total if semiring == SUM else e.x[h] - total
+            F[h * s + k] = FT[k * s + h] = e.x[h] - total
         for m in range(1, k):
             F[k * s + m] = FT[m * s + k] = e.y[m]
     return log_z
 
 
-cdef double add_up(const double* x, Py_ssize_t start, Py_ssize_t end, int semiring) noexcept nogil:
+cdef double add_up(const double* x, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
     cdef Py_ssize_t i
     cdef double total = 0.0, top = -INFINITY
-    if semiring == SUM:
-        for i in range(start, end):
-            total += x[i]
-        return total
     for i in range(start, end):
         top = max(top, x[i])
     if top == -INFINITY:
@@ -188,14 +193,14 @@ cdef void take_root(Elimination* e, Py_ssize_t k) noexcept nogil:
         e.F[m] = -INFINITY                       # p[0,m] stays in FT for the words from k on
 
 
-cdef inline void add(double* x, const double* term, Py_ssize_t n, int semiring) noexcept nogil:
+cdef inline void add(double* x, const double* term, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(n):
-        x[i] = plus(x[i], term[i], semiring)
+        x[i] = plus(x[i], term[i], LOG)
 
 
 cdef void adjoint(Elimination* e) noexcept nogil:
-    """Fill A = d log Z / d w and its transpose, one word put back after the other.
+    """Fill A = d log Z / d w, one word put back after the other.
 
     From the A of the words below k, all sums of positive terms but for one bounded difference:
 
@@ -206,45 +211,50 @@ cdef void adjoint(Elimination* e) noexcept nogil:
     The difference has 16 digits after the point and no more: below LEAST it is noise, and LEAST is
     what it is taken for, so that no arc of a tree is held to be in none.
     """
+    if e.semiring == SUM:
+        adjoint_weights(e.F, e.FT, e.d, e.A, e.x, e.y, e.stride, e.n, e.taker == 1, LEAST)
+    else:
+        adjoint_logs(e)
+
+
+cdef void adjoint_logs(Elimination* e) noexcept nogil:
+    """The logs of A and its transpose."""
     cdef Py_ssize_t n = e.n, s = e.stride, h, m, k, i
-    cdef int semiring = e.semiring
     cdef double* A = e.A
     cdef double* AT = e.AT
     cdef double bar, own, value
     for i in range(<Py_ssize_t>table_size(n)):
-        A[i] = AT[i] = zero(semiring)
+        A[i] = AT[i] = -INFINITY
     for k in range(1, n + 1):
-        rows(e.FT + k * s, AT + s, s, k - 1, k, e.x + 1, semiring)
-        rows(e.F + k * s, A, s, k, k, e.y, semiring)
+        log_plus_rows(e.FT + k * s, AT + s, s, k - 1, k, e.x + 1, 1)
+        log_plus_rows(e.F + k * s, A, s, k, k, e.y, 1)
         for m in range(1, k):
             A[k * s + m] = AT[m * s + k] = e.x[m]
         bar = 0.0
         for h in range(k):
-            value = times(e.FT[k * s + h], e.y[h], semiring)
-            bar += value if semiring == SUM else exp(value)
+            bar += exp(e.FT[k * s + h] + e.y[h])
         for h in range(k):
             own = 0.0 if h == 0 and k > e.taker else 1.0 - bar
-            if semiring == SUM:
-                value = max(LEAST if own else 0.0, own + e.y[h]) / e.d[k]
-            elif own == 0.0 or e.y[h] > 700.0:   # B[h] is out of the range of exp, or all there is
+            if own == 0.0 or e.y[h] > 700.0:     # B[h] is out of the range of exp, or all there is
                 value = e.y[h] - e.d[k]
             else:
                 value = log(max(LEAST, own + exp(e.y[h]))) - e.d[k]
             A[h * s + k] = AT[k * s + h] = value
         if k == e.taker:
             for m in range(1, k):
-                A[m] = AT[m * s] = zero(semiring)
+                A[m] = AT[m * s] = -INFINITY
 
 
 cdef void marginals_of(Elimination* e, double* mu, Py_ssize_t mu_stride) noexcept nogil:
     """mu = w (x) A, after `adjoint`."""
     cdef Py_ssize_t n = e.n, s = e.stride, h, m
-    cdef double value
+    if e.semiring == SUM:
+        weights_times(e.w, e.A, s, n, mu, mu_stride)
+        return
     for h in range(n + 1):
         mu[h * mu_stride] = 0.0
         for m in range(1, n + 1):
-            value = times(e.w[h * s + m], e.A[h * s + m], e.semiring)
-            mu[h * mu_stride + m] = min(1.0, value if e.semiring == SUM else exp(value))
+            mu[h * mu_stride + m] = min(1.0, exp(e.w[h * s + m] + e.A[h * s + m]))
         mu[h * mu_stride + h] = 0.0
 
 
@@ -256,12 +266,13 @@ cdef double prepare(Elimination* e, const double* scores, Py_ssize_t stride, bin
     does not count as long as Z is above 1e-308 times that by a wide margin.
     """
     cdef Py_ssize_t n = e.n, s = e.stride, h, m
-    cdef double log_z, total
+    cdef double log_z
     e.taker = 1 if single_root else n + 1
     if method != LOG:
         e.semiring = SUM
         scale(e, scores, stride)
-        log_z = eliminate(e)
+        memcpy(e.F, e.w, (n + 1) * s * sizeof(double))
+        log_z = eliminate_weights(e.F, e.FT, e.d, s, n, single_root)
         # Z > prod also means that a p[0,k] overflowed; NaN fails both.
         if method == SUM or -600.0 < log_z - e.choices < 1.0:
             return e.shift + log_z
@@ -270,22 +281,17 @@ cdef double prepare(Elimination* e, const double* scores, Py_ssize_t stride, bin
         for m in range(1, n + 1):
             e.w[h * s + m] = scores[h * stride + m]
         e.w[h * s] = e.w[h * s + h] = -INFINITY
-    return eliminate(e)
+    return eliminate_logs(e)
 
 
 cdef void scale(Elimination* e, const double* scores, Py_ssize_t stride) noexcept nogil:
-    """Scaled weights, with the logs of the scale and of the product of column sums."""
-    cdef Py_ssize_t n = e.n, s = e.stride, h, m
-    scaled_weights(scores, stride, n, e.x, e.w, s)
-    e.shift = e.choices = 0.0
-    for m in range(1, n + 1):
-        e.shift += e.x[m]
-        e.y[m] = 0.0
-    for h in range(n + 1):
-        for m in range(1, n + 1):
-            e.y[m] += e.w[h * s + m]
-    for m in range(1, n + 1):
-        e.choices += log(e.y[m])
+    """Scaled weights, with the logs of the scale (``term``) and of the product of column sums."""
+    cdef Py_ssize_t m
+    scaled_weights(scores, stride, e.n, e.term, e.w, e.stride)
+    e.shift = 0.0
+    for m in range(1, e.n + 1):
+        e.shift += e.term[m]
+    e.choices = log_choices(e.w, e.y, e.stride, e.n)
 
 
 cdef double by_lapack(Elimination* e, const double* scores, Py_ssize_t stride, bint single_root,
@@ -390,27 +396,29 @@ cdef double gradient(
     below LEAST of d_k is not told from it.
     """
     cdef Elimination e
-    cdef Py_ssize_t h, m
+    cdef Py_ssize_t h
     cdef double log_z
     lay_out(&e, <double*>scratch, n)
     log_z = prepare(&e, scores, stride, single_root,
-                    LOG if wide_columns(scores, stride, n) else -1)
+                    LOG if wide_columns(scores, stride, n, e.x) else -1)
     if log_z == -INFINITY:
         return log_z
     adjoint(&e)
-    for m in range(1, n + 1):
-        e.x[m] = 0.0
-        if e.semiring == SUM:
-            e.x[m] = -INFINITY
-            for h in range(n + 1):
-                if h != m:
-                    e.x[m] = max(e.x[m], scores[h * stride + m])
     for h in range(n + 1):
-        for m in range(1, n + 1):
-            out[h * stride + m] = e.A[h * e.stride + m]
-            if e.semiring == SUM:
-                out[h * stride + m] = log(out[h * stride + m]) - e.x[m]
+        if e.semiring == SUM:
+            logarithms(e.A + h * e.stride + 1, e.term + 1, n, out + h * stride + 1)
+        else:
+            memcpy(out + h * stride + 1, e.A + h * e.stride + 1, n * sizeof(double))
     return log_z
+
+
+cdef void mirror(Elimination* e) noexcept nogil:
+    """The halves of F and FT that scaled weights do without."""
+    cdef Py_ssize_t s = e.stride, k, h
+    for k in range(1, e.n + 1):
+        for h in range(k):
+            e.F[h * s + k] = e.FT[k * s + h]
+            e.FT[h * s + k] = e.F[k * s + h]
 
 
 cdef inline void reroute(Elimination* e, Py_ssize_t m, int* heads, int* via,
@@ -519,6 +527,8 @@ def sample(
     with nogil:
         lay_out(&e, <double*>scratch, n)
         log_z = prepare(&e, &scores[0, 0], scores.shape[1], single_root, method)
+        if e.semiring == SUM:
+            mirror(&e)
         left = e.term + e.stride
         via = <int*>(left + e.stride)
         if log_z > -INFINITY:

@@ -36,6 +36,8 @@ cdef enum:
     WIDTH = 4                 # positions of a part, at most
     N_KINDS = 3
     HALF = 8                  # weights of a feature
+    AHEAD = 32                # half rows that are asked for before they are read, about
+    FLIGHTS = 2 * 8 + 1
     BINS = 7                  # of distances
 
 PLAIN, ORDER, GAP = range(N_KINDS)
@@ -84,7 +86,8 @@ cdef struct Pass:
     Accumulator *gradient
     uint32_t *base            # sums of expressions that parts share, two levels
     uint32_t *inner_base
-    Flight[3] flights
+    Flight[FLIGHTS] flights
+    int distance              # parts between two steps of one
     int turn
     int failed
     uint32_t x[N_KINDS]
@@ -280,6 +283,7 @@ cdef class PartTemplates:
         run.places = &layout.places
         run.hashes = encoded.hashes[family]
         run.shift = 31 - self.bits             # half rows
+        run.distance = max(1, min((FLIGHTS - 1) // 2, AHEAD // max(1, run.table.templates)))
         if encoded.n != layout.places.n:
             raise ValueError("the sentence and the layout have different lengths")
 
@@ -287,13 +291,13 @@ cdef class PartTemplates:
                   Py_ssize_t count=0) noexcept nogil:
         """All parts, or those of ``parts``.  1 if memory is short."""
         cdef int size = run.table.templates, k
-        cdef uint32_t *memory = <uint32_t *>malloc(5 * size * sizeof(uint32_t))
+        cdef uint32_t *memory = <uint32_t *>malloc((2 + FLIGHTS) * size * sizeof(uint32_t))
         if memory == NULL:
             run.failed = 1
             return 1
         run.base = memory
         run.inner_base = memory + size
-        for k in range(3):
+        for k in range(FLIGHTS):
             run.flights[k].halves = memory + (2 + k) * size
         if parts != NULL:
             walk_some(run, family, parts, count)
@@ -306,7 +310,7 @@ cdef class PartTemplates:
         else:
             walk_sequences(run, family == GRANDSIB_)
         if run.scores != NULL:
-            for k in range(2):
+            for k in range(2 * run.distance):
                 run.flights[run.turn].score = NULL
                 advance(run)
         free(memory)
@@ -365,13 +369,15 @@ cdef inline void take(Pass *run, int64_t part, const uint32_t *shared, const uin
 
 
 cdef inline void advance(Pass *run) noexcept nogil:
-    """Ask for what the newest part needs, go on with the one before it, add up the oldest.
+    """Ask for what the newest part needs, go on with one before it, add up the oldest.
 
-    As for arcs: each step reads only what was asked for one part earlier.
+    As for arcs: each step reads only what was asked for some parts earlier.
     """
+    cdef int count = 2 * run.distance + 1, next = run.turn + 1 if run.turn + 1 < count else 0
+    cdef int half_way = run.turn - run.distance
     cdef Flight *newest = &run.flights[run.turn]
-    cdef Flight *middle = &run.flights[(run.turn + 2) % 3]
-    cdef Flight *oldest = &run.flights[(run.turn + 1) % 3]
+    cdef Flight *middle = &run.flights[half_way if half_way >= 0 else half_way + count]
+    cdef Flight *oldest = &run.flights[next]
     cdef const float *value
     cdef float sum = 0.0
     cdef int i
@@ -393,7 +399,7 @@ cdef inline void advance(Pass *run) noexcept nogil:
                 sum += run.weights[<Py_ssize_t>oldest.halves[i] * HALF]
         oldest.score[0] = sum
         oldest.score = NULL
-    run.turn = (run.turn + 1) % 3
+    run.turn = next
 
 
 cdef inline int locate_halves(const uint64_t *index, uint32_t *halves, int k) noexcept nogil:
@@ -511,18 +517,20 @@ cdef inline int which(const int64_t *starts, int count, int64_t place) noexcept 
 cdef void walk_some(Pass *run, int family, const int64_t *parts, Py_ssize_t count) noexcept nogil:
     """Parts of GRAND or SIB at some places; they are numbered as they come."""
     cdef Places *p = run.places
-    cdef int a = -1, last = -1, h, j
+    cdef int a = -1, last = -1, h = 0, j
     cdef int64_t place
     cdef Py_ssize_t at
     for at in range(count):
         if family == GRAND_:
-            a = which(p.grand, p.arcs, parts[at])
+            if a < 0 or not p.grand[a] <= parts[at] < p.grand[a + 1]:
+                a = which(p.grand, p.arcs, parts[at])
             if a != last:
                 start_grand(run, a)
                 last = a
             take_grand(run, a, <int>(parts[at] - p.grand[a]), at)
         else:
-            h = which(p.sib, p.n + 1, parts[at])
+            if not p.sib[h] <= parts[at] < p.sib[h + 1]:
+                h = which(p.sib, p.n + 1, parts[at])
             place = parts[at] - p.sib[h]
             j = <int>((1.0 + sqrt(1.0 + 8.0 * <double>place)) / 2.0)
             take_sib(run, h, <int>(place - triangle(j)), j, at)

@@ -1,12 +1,4 @@
-"""Which pairs of arcs are worth a factor (Riedel & Smith 2010): pair marginals and gains.
-
-A tree factor's own belief is a distribution over trees with arc weights w, and its pair marginals
-come from the inverse K of its Laplacian (a determinantal process):
-
-    P(e, f) = mu_e mu_f - w_e w_f T[m_e, f] T[m_f, e]          e = h_e -> m_e,  mu_e = w_e T[m_e, e]
-
-    T[a, h -> m] = K[a,m] - K[a,h],  T[a, 0 -> m] = K[a,m]                          several roots
-    T[a, h -> m] = [m != 1] K[a,m] - [h != 1] K[a,h],  T[a, 0 -> m] = K[a,1]        single root
+"""Which pairs of arcs are worth a factor (Riedel & Smith 2010): candidates and their gains.
 
 Adding a factor of weight theta whose arcs are both true with probability mu moves the distribution
 by
@@ -15,39 +7,30 @@ by
 
 or, the other way round, theta mu' - log(1 - mu + mu e^theta) with mu' = mu e^theta / (...).
 """
-from libc.math cimport INFINITY, ceil, exp, expm1, fabs, log, log1p
+from libc.math cimport INFINITY, NAN, exp, expm1, fabs, log, log1p
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memset
 
 import numpy as np
 
-from cython_ext.layout cimport GRAND_, SIB_, Layout, Places, triangle
+from cython_ext.clock cimport now
+from cython_ext.few_pairs cimport FewPairs
+from cython_ext.layout cimport SIB_, Layout, Places, checked, triangle
+from cython_ext.tree_pairs cimport TreePairs
+
+
+cdef extern from "simd.h" nogil:
+    Py_ssize_t above(const double* x, double least, const double* factor, double product,
+                     Py_ssize_t first, Py_ssize_t n, int32_t* out)
 
 
 cdef enum:
     TABLES = 8                           # of bounds, at most
-    STEPS = 16                           # for each unit of |theta|
-    FAR = 640                            # steps: beyond them anything is worth a look
-
-# An upper bound on gain / mu by |theta|, in steps: of positive, of negative, of forward gains.
-cdef double WORTH[3][FAR + 2]
+    GROWTHS = 640
 
 
-cdef void fill_worth() noexcept nogil:
-    cdef int i
-    cdef double size
-    for i in range(FAR + 1):
-        size = (i + 1e-9) / STEPS
-        WORTH[0][i], WORTH[1][i] = expm1(size) - size, expm1(-size) + size
-        WORTH[2][i] = size * exp(size)
-    for i in range(3):
-        WORTH[i][0], WORTH[i][FAR + 1] = 0.0, INFINITY
-
-
-fill_worth()
-
-
-cdef struct Bounds:                      # PartBounds of parser.graph
+cdef struct Bounds:                      # of a sentence's parts
     int count
     int positions                        # n + 1
     double factor, low, high
@@ -57,19 +40,79 @@ cdef struct Bounds:                      # PartBounds of parser.graph
     const float* pairs[3 * TABLES]       # without the third, the second, the first
 
 
+cdef class PartBounds:
+    """Where the scores of a family's parts lie, by what stands at the three positions of each.
+
+    A score is at least and at most the sum of an entry of each table, and of ``low`` and ``high``.
+
+    tables : list of (values, values, values, 2) float32
+        Least and largest summand, by the ids of the three positions.
+    low, high : float
+        Least and largest sum of all other summands.
+
+    Attributes
+    ----------
+    lowest, highest : float
+        No score is outside.
+    """
+
+    cdef Bounds tables
+    cdef object keep
+    cdef readonly double lowest, highest
+
+    def __init__(self, list tables, double low, double high):
+        cdef const float[:, :, :, ::1] triples
+        cdef const float[:, :, ::1] pairs
+        cdef int t, i
+        if len(tables) > TABLES:
+            raise ValueError(f"at most {TABLES} tables of bounds, got {len(tables)}")
+        self.tables.count, self.tables.low, self.tables.high = len(tables), low, high
+        self.lowest, self.highest = low, high
+        self.keep = [np.ascontiguousarray(table, np.float32) for table in tables]
+        for t in range(self.tables.count):
+            triples = table = self.keep[t]
+            self.tables.size[t], self.tables.triples[t] = len(table), &triples[0, 0, 0, 0]
+            self.lowest += table.min()
+            self.highest += table.max()
+            for i in range(3):
+                both = np.stack([table[..., 0].min(2 - i), table[..., 1].max(2 - i)], -1)
+                pairs = both
+                self.tables.pairs[3 * t + i] = &pairs[0, 0, 0]
+                self.keep.append(both)
+
+
+cdef double GROWTH[GROWTHS + 1]          # e^t - 1 - t in steps of 1/16
+
+
+cdef void fill_growth() noexcept nogil:
+    cdef int i
+    for i in range(GROWTHS):
+        GROWTH[i] = expm1(i / 16.0) - i / 16.0
+    GROWTH[GROWTHS] = INFINITY
+
+
+fill_growth()
+
+
 cdef inline double worth(double low, double high, double eps, bint forward) noexcept nogil:
     """At least gain / mu for a theta from low to high; 0 if no mu makes it gain more than eps.
 
         gain <= theta^2 / 8,    gain <= mu (e^theta - 1 - theta),    forward gain <= mu |t| e^|t|
+
+    where e^t - 1 - t is at most t^2 (1/2 + (e - 5/2) t) for t from 0 to 1, and for t below 0 at most
+    t^2 / 2 and |t|.
     """
     cdef double positive = max(0.0, high), negative = max(0.0, -low)
-    cdef double size = max(positive, negative)
+    cdef double size = max(positive, negative), above
     if size * size <= 8.0 * eps:
         return 0.0
     if forward:
-        return WORTH[2][<int>min(FAR + 1.0, ceil(size * STEPS))]
-    return max(WORTH[0][<int>min(FAR + 1.0, ceil(positive * STEPS))],
-               WORTH[1][<int>min(FAR + 1.0, ceil(negative * STEPS))])
+        return size * exp(size)
+    if positive <= 1.0:
+        above = positive * positive * (0.5 + 0.21828182845904554 * positive)
+    else:
+        above = GROWTH[<int>min(<double>GROWTHS, 1.0 + 16.0 * positive)]
+    return max(above, negative * min(1.0, 0.5 * negative))
 
 
 cdef inline double worth_of_part(const Bounds* b, int i, int j, int k, double eps,
@@ -101,367 +144,12 @@ cdef inline double worth_of_arc(const Bounds* b, int without, int i, int j, doub
     return worth(b.factor * low, b.factor * high, eps, forward)
 
 
-cdef int read_bounds(Bounds* b, bounds, double factor) except -1:
-    """Pointers into arrays that ``bounds`` keeps."""
-    cdef const float[:, :, :, ::1] triples
-    cdef const float[:, :, ::1] pairs
-    cdef const int32_t[:, ::1] ids = bounds.ids
-    cdef int t, i
-    b.count, b.positions = <int>ids.shape[0], <int>ids.shape[1]
-    b.factor, b.low, b.high = factor, bounds.low, bounds.high
-    if b.count > TABLES:
-        raise ValueError(f"at most {TABLES} tables of bounds, got {b.count}")
-    b.ids = NULL
-    if b.count:
-        b.ids = &ids[0, 0]
-    for t in range(b.count):
-        triples = bounds.tables[t]
-        b.size[t], b.triples[t] = <int>triples.shape[0], &triples[0, 0, 0, 0]
-        for i in range(3):
-            pairs = bounds.pairs[t][i]
-            b.pairs[3 * t + i] = &pairs[0, 0, 0]
-    return 0
-
-
-cdef struct Found:
-    int64_t place
-    int32_t first
-    int32_t second
-    double mu
-
-
-cdef class TreePairs:
-    """Marginals of one and of two arcs under a distribution over all trees.
-
-    layout : Layout
-    scores : (arcs,) float64 log weights, finite
-    single_root : bool
-
-    O(n^3) time, O(n^2) memory; each pair O(1).
-    """
-
-    cdef Layout layout
-    cdef Places* p
-    cdef bint single_root
-    cdef double* K                       # (n+1, n+1), row and column 0 are 0
-    cdef double* transposed              # (n+1, n+1), with a single root column 1 of K as row 0, and
-                                         # then column 1 of K is 0
-    cdef double* w                       # (arcs,)
-    cdef double* mu                      # (arcs,) marginals
-
-    def __cinit__(self):
-        self.K = self.w = self.mu = NULL
-
-    def __init__(self, Layout layout, const double[::1] scores, bint single_root):
-        cdef Places* p = &layout.places
-        cdef Py_ssize_t width = p.n + 1
-        cdef int m, a, h
-        cdef double top
-        if scores.shape[0] != p.arcs:
-            raise ValueError(f"{p.arcs} candidate arcs have {scores.shape[0]} scores")
-        self.layout, self.p, self.single_root = layout, p, single_root
-        self.K = <double*>malloc(2 * width * width * sizeof(double))
-        self.w = <double*>malloc(p.arcs * sizeof(double))
-        self.mu = <double*>malloc(p.arcs * sizeof(double))
-        if self.K == NULL or self.w == NULL or self.mu == NULL:
-            raise MemoryError
-        self.transposed = self.K + width * width
-        with nogil:
-            for m in range(1, p.n + 1):
-                top = -INFINITY
-                for a in range(p.offsets[m - 1], p.offsets[m]):
-                    top = max(top, scores[a])
-                for a in range(p.offsets[m - 1], p.offsets[m]):
-                    self.w[a] = exp(scores[a] - top)
-            self.laplacian()
-            if not invert(self.K, width, p.n):
-                self.K[0] = 1.0                  # no tree
-            for h in range(width):
-                for m in range(width):
-                    self.transposed[h * width + m] = self.K[m * width + h]
-            if single_root:
-                for m in range(width):
-                    self.transposed[m] = self.transposed[width + m]
-                    self.transposed[width + m] = self.K[m * width + 1] = 0.0
-            for a in range(p.arcs):
-                self.mu[a] = self.w[a] * self.T(p.modifiers[a], a)
-        if self.K[0]:
-            raise ValueError("the candidate arcs hold no tree, or too few digits of one")
-
-    def __dealloc__(self):
-        free(self.K)
-        free(self.w)
-        free(self.mu)
-
-    cdef void laplacian(self) noexcept nogil:
-        """L[h,m] = -w, diagonal the sum into m; for one root without the root's, which row 1 holds
-        instead (Koo et al. 2007)."""
-        cdef Places* p = self.p
-        cdef Py_ssize_t width = p.n + 1, i
-        cdef int a, h, m
-        for i in range(width * width):
-            self.K[i] = 0.0
-        for a in range(p.arcs):
-            h, m = p.heads[a], p.modifiers[a]
-            if h:
-                self.K[h * width + m] -= self.w[a]
-            if h or not self.single_root:
-                self.K[m * width + m] += self.w[a]
-        if self.single_root:
-            for m in range(1, p.n + 1):
-                self.K[width + m] = 0.0
-            for a in range(p.arcs):
-                if p.heads[a] == 0:
-                    self.K[width + p.modifiers[a]] = self.w[a]
-
-    cdef inline double T(self, int a, int arc) noexcept nogil:
-        cdef Py_ssize_t width = self.p.n + 1
-        cdef int h = self.p.heads[arc], m = self.p.modifiers[arc]
-        if h == 0 and self.single_root:
-            return self.transposed[a]
-        return self.K[a * width + m] - self.K[a * width + h]         # column 0 is 0
-
-    cdef inline double both(self, int e, int f) noexcept nogil:
-        cdef int m = self.p.modifiers[e], k = self.p.modifiers[f]
-        return self.mu[e] * self.mu[f] - self.w[e] * self.w[f] * self.T(m, f) * self.T(k, e)
-
-    cdef inline void run(self, int e, const int32_t* others, int count, double* out) noexcept nogil:
-        """``both`` of e and each of some arcs, which all have the same head, not 0 for one root.
-
-        With h the head of the others: T[m, h -> k] = K[m,k] - K[m,h] and, along k,
-        T[k, e] = K'[m,k] - K'[h_e,k].
-        """
-        cdef Py_ssize_t width = self.p.n + 1
-        cdef int h = self.p.heads[e], m = self.p.modifiers[e], i, k, f
-        cdef const double* row = self.K + m * width
-        cdef const double* column = self.transposed + m * width
-        cdef const double* less = self.transposed + h * width
-        cdef double own = self.mu[e], w = self.w[e], base
-        if count == 0:
-            return
-        base = row[self.p.heads[others[0]]]
-        if h == 0 and self.single_root:
-            column, less = less, self.K      # row 0 of K is 0
-        for i in range(count):
-            f = others[i]
-            k = self.p.modifiers[f]
-            out[i] = own * self.mu[f] - w * self.w[f] * (row[k] - base) * (column[k] - less[k])
-
-    def marginals(self):
-        """Of each arc, (arcs,) float64."""
-        cdef int a
-        array = np.empty(self.p.arcs)
-        cdef double[::1] out = array
-        for a in range(self.p.arcs):
-            out[a] = self.mu[a]
-        return array
-
-    def joint(self, const int32_t[::1] first, const int32_t[::1] second):
-        """Of two arcs each, (pairs,) float64."""
-        cdef Py_ssize_t i
-        array = np.empty(first.shape[0])
-        cdef double[::1] out = array
-        for i in range(first.shape[0]):
-            out[i] = self.both(first[i], second[i])
-        return array
-
-
-cdef bint invert(double* A, Py_ssize_t stride, int n) noexcept nogil:
-    """Invert rows and columns 1..n in place by Gauss-Jordan with row pivots; False if singular."""
-    cdef int i, j, k, best
-    cdef double pivot, factor, size
-    cdef double* row
-    cdef double* other
-    cdef int* order = <int*>malloc((n + 1) * sizeof(int))
-    if order == NULL:
-        return False
-    for k in range(1, n + 1):
-        best, size = k, 0.0
-        for i in range(k, n + 1):
-            if fabs(A[i * stride + k]) > size:
-                best, size = i, fabs(A[i * stride + k])
-        if not size > 0.0:
-            free(order)
-            return False
-        order[k] = best
-        row, other = A + k * stride, A + best * stride
-        if best != k:
-            for j in range(1, n + 1):
-                row[j], other[j] = other[j], row[j]
-        pivot = 1.0 / row[k]
-        row[k] = 1.0
-        for j in range(1, n + 1):
-            row[j] *= pivot
-        for i in range(1, n + 1):
-            if i == k:
-                continue
-            other = A + i * stride
-            factor = other[k]
-            if factor == 0.0:
-                continue
-            other[k] = 0.0
-            for j in range(1, n + 1):
-                other[j] -= factor * row[j]
-    for k in range(n, 0, -1):                    # undo the row exchanges on the columns
-        if order[k] != k:
-            for i in range(1, n + 1):
-                A[i * stride + k], A[i * stride + order[k]] = (
-                    A[i * stride + order[k]], A[i * stride + k])
-    free(order)
-    return True
-
-
-def candidates(
-    Layout layout,
-    int family,                          # GRAND or SIB
-    const double[::1] beliefs,           # IN   (arcs,)
-    TreePairs tree,                      # or None: products of beliefs
-    bint projective,
-    bint one_root,
-    double least,
-    const uint8_t[::1] taken=None,
-    const double[::1] scores=None,
-    bounds=None,
-    double factor=1.0,
-    double eps=0.0,
-    bint forward=False,
-):
-    """Parts whose arcs are both true with probability above ``least``.
-
-    ``taken`` (parts,): without these.  With ``scores`` (parts,), or the PartBounds ``bounds`` of
-    them and a factor: only those whose gain could be above ``eps``, by ``worth``.
-    ``projective``, ``one_root``: whether a hard factor makes
-    trees so; parts of arcs that are in no tree together, by their ends alone, are left out.  The
-    probabilities are within the bounds that the beliefs of the two arcs put on them.
-
-    Returns places (k,) int64, their two arcs (2, k) int32, probabilities (k,) float64.
-    O(arcs + pairs of arcs that could be, by the belief in each).
-    """
-    cdef Places* p = &layout.places
-    cdef int a, c, g, h, m, k, i, j, start, end
-    cdef Bounds b
-    cdef bint bounded = bounds is not None, sib = family == SIB_
-    cdef Py_ssize_t count = 0, size = 4 * (p.n + 1)
-    cdef int32_t* live = <int32_t*>malloc((p.arcs + p.n + 2) * sizeof(int32_t))
-    cdef int32_t* first = <int32_t*>malloc((p.n + 2) * sizeof(int32_t))
-    cdef double* joint = <double*>malloc((p.n + 2) * sizeof(double))
-    cdef double* caps = <double*>malloc((p.arcs + 1) * sizeof(double))      # of live: gain / mu
-    cdef Found* found = <Found*>malloc(size * sizeof(Found))
-    cdef Found* larger
-    cdef double mu, most, cap = INFINITY
-    cdef bint fine = (live != NULL and first != NULL and joint != NULL and caps != NULL
-                      and found != NULL)
-    if bounded:
-        read_bounds(&b, bounds, factor)
-    with nogil:
-        if fine:
-            first[0] = 0
-            for h in range(p.n + 1):             # live children of each head
-                first[h + 1] = first[h]
-                for i in range(p.first[h], p.first[h + 1]):
-                    a = p.children[i]
-                    if not beliefs[a] > least:
-                        continue
-                    if bounded and sib:          # its place may be the second or the third
-                        cap = max(worth_of_arc(&b, 0, h, p.modifiers[a], eps, forward),
-                                  worth_of_arc(&b, 1, h, p.modifiers[a], eps, forward))
-                    elif bounded:                # below a grandparent
-                        cap = worth_of_arc(&b, 2, h, p.modifiers[a], eps, forward)
-                    if not beliefs[a] * cap > eps:
-                        continue
-                    caps[first[h + 1]] = cap
-                    live[first[h + 1]] = a
-                    first[h + 1] += 1
-            h = 1 if one_root and sib else 0
-            i = first[h] if sib else 0
-            while fine and i < (first[p.n + 1] if sib else p.arcs):
-                a = live[i] if sib else i
-                h, m = p.heads[a], p.modifiers[a]
-                if sib:
-                    cap = caps[i]
-                elif not beliefs[a] > least:
-                    i += 1
-                    continue
-                elif bounded:                    # g -> h above another arc
-                    cap = worth_of_arc(&b, 0, h, m, eps, forward)
-                    if not beliefs[a] * cap > eps:
-                        i += 1
-                        continue
-                # SIB: a and a child before it.  GRAND: a and a child of its modifier.
-                start = first[h] if sib else first[m]
-                end = i if sib else first[m + 1]
-                if tree is not None:
-                    tree.run(a, live + start, end - start, joint)
-                if count + p.n >= size:
-                    size = 2 * size
-                    larger = <Found*>realloc(found, size * sizeof(Found))
-                    fine = larger != NULL
-                    if not fine:
-                        break
-                    found = larger
-                for j in range(end - start):
-                    c = live[start + j]
-                    mu = joint[j] if tree is not None else beliefs[a] * beliefs[c]
-                    mu = max(mu, beliefs[a] + beliefs[c] - 1.0)
-                    mu = min(mu, min(beliefs[a], beliefs[c]))
-                    if not (mu > least and mu * min(cap, caps[start + j]) > eps):
-                        continue
-                    if sib:
-                        found[count].place = p.sib[h] + triangle(p.rank[a]) + p.rank[c]
-                    else:
-                        g = p.modifiers[c]
-                        if g == h or (projective and (m < h < g or g < h < m)):
-                            continue
-                        found[count].place = p.grand[a] + p.rank[c]
-                    if taken is not None and taken[found[count].place]:
-                        continue
-                    if scores is not None:
-                        most = scores[found[count].place]
-                        if not mu * worth(most, most, eps, forward) > eps:
-                            continue
-                    if bounded:
-                        k = p.modifiers[c]
-                        if sib and m > h:        # k < m, and the nearer one comes first
-                            m, k = k, m
-                        most = worth_of_part(&b, h, m, k, eps, forward)
-                        m = p.modifiers[a]
-                        if not mu * most > eps:
-                            continue
-                    found[count].first, found[count].second = a, c
-                    found[count].mu = mu
-                    count += 1
-                i += 1
-    free(live)
-    free(first)
-    free(joint)
-    free(caps)
-    if not fine:
-        free(found)
-        raise MemoryError
-    places_array = np.empty(count, np.int64)
-    arcs_array = np.empty((2, count), np.int32)
-    mu_array = np.empty(count)
-    cdef int64_t[::1] places = places_array
-    cdef int32_t[:, ::1] arcs = arcs_array
-    cdef double[::1] out = mu_array
-    for i in range(count):
-        places[i], out[i] = found[i].place, found[i].mu
-        arcs[0, i], arcs[1, i] = found[i].first, found[i].second
-    free(found)
-    return places_array, arcs_array, mu_array
-
-
-def largest_size(const double[::1] scores):
-    """max |scores|, 0 for none.  ValueError unless all are finite."""
+cdef double largest_size(const double* scores, int64_t size) noexcept nogil:
+    """max |scores|, 0 for none."""
     cdef double low = 0.0, high = 0.0
-    cdef bint bad = False
-    cdef Py_ssize_t i
-    with nogil:
-        for i in range(scores.shape[0]):
-            bad |= not fabs(scores[i]) < INFINITY
-            low, high = min(low, scores[i]), max(high, scores[i])
-    if bad:
-        raise ValueError("parts have scores that are not finite")
+    cdef int64_t i
+    for i in range(size):
+        low, high = min(low, scores[i]), max(high, scores[i])
     return max(-low, high)
 
 
@@ -472,17 +160,428 @@ cdef inline double log_mean(double mu, double theta) noexcept nogil:
     return log1p(mu * expm1(theta))
 
 
+cdef inline double gain_of(double mu, double theta, bint forward) noexcept nogil:
+    cdef double middle = log_mean(mu, theta)
+    if forward:
+        return max(0.0, theta * (mu * exp(theta - middle)) - middle)
+    return max(0.0, middle - mu * theta)
+
+
+cdef inline bint worthwhile(double mu, double theta, double eps, bint forward) noexcept nogil:
+    """Whether the gain is above eps; without exp and log where that is clear.
+
+    With w = e^theta - 1 - theta and x = mu (w + theta), the gain log(1 + x) - mu theta is at most
+    mu w, and at least mu w - x^2 when x > -0.68.
+    """
+    cdef double w, x
+    if not forward and fabs(theta) < 0.6:        # the series lacks less than a thousandth of w
+        w = theta * theta * (0.5 + theta * (1.0 / 6 + theta * (1.0 / 24 + theta * (1.0 / 120))))
+        x = mu * (w + theta)
+        if 1.001 * mu * w <= eps:
+            return False
+        if 0.999 * mu * w - 1.001 * x * x > eps:
+            return True
+    return gain_of(mu, theta, forward) > eps
+
+
 def gains(const double[::1] mu, const double[::1] theta, bint forward):
     """Gain of each factor, (k,) float64, never below 0.  ``forward``: D(with || without)."""
     cdef Py_ssize_t i
-    cdef double middle, value
     array = np.empty(mu.shape[0])
     cdef double[::1] out = array
     for i in range(mu.shape[0]):
-        middle = log_mean(mu[i], theta[i])
-        if forward:
-            value = theta[i] * (mu[i] * exp(theta[i] - middle)) - middle
-        else:
-            value = middle - mu[i] * theta[i]
-        out[i] = max(0.0, value)
+        out[i] = gain_of(mu[i], theta[i], forward)
     return array
+
+
+cdef struct Found:
+    int64_t place
+    int32_t first
+    int32_t second
+    double mu                            # that both arcs are true
+    double theta                         # the score
+
+
+cdef struct List:
+    Found* of
+    Py_ssize_t count
+    Py_ssize_t room
+
+
+cdef bint make_room(List* found, Py_ssize_t count) noexcept nogil:
+    """For so many more; False if memory is short."""
+    cdef Found* larger = found.of
+    if found.count + count > found.room:
+        larger = <Found*>realloc(found.of, 2 * (found.count + count) * sizeof(Found))
+        if larger != NULL:
+            found.of, found.room = larger, 2 * (found.count + count)
+    return larger != NULL or count == 0
+
+
+cdef class Separation:
+    """The search for parts of a family that gain more than eps, and what it has taken.
+
+    Only pairs of arcs are looked at that could, by the probability of their arcs and bounds on
+    their scores (``worth``); and of those by their own probability and bounds.  Scores that are
+    computed when they are asked for are asked of what passes these.
+
+    layout : Layout
+    family : GRAND or SIB
+    scores : (parts,) float64, finite; or LazyParts of parser.graph
+    eps : float, and forward : bool, of the gain
+    projective, one_root : bool, whether a hard factor makes trees so
+        Parts of arcs that are in no tree together, by their ends alone, are left out.
+
+    Attributes
+    ----------
+    size, added, scored : int
+        Parts; those that were taken; and scores that were computed or, if they were there, looked
+        through.
+    seconds : float
+        Of computing scores.
+    """
+
+    cdef Layout layout
+    cdef Places* p
+    cdef readonly int family
+    cdef readonly int64_t size
+    cdef readonly Py_ssize_t added, scored
+    cdef readonly double seconds
+    cdef bint sib, forward, projective, one_root
+    cdef double eps
+    cdef readonly double least           # arcs must be more likely
+    cdef const double* scores            # (parts,) or NULL
+    cdef object lazy                     # LazyParts, or None
+    cdef object keep
+    cdef Bounds bounds
+    cdef Py_ssize_t stride
+    cdef double* caps                    # (n+1, stride) gain / mu of an arc in the second place, at
+    cdef double* caps_above              # least, and of GRAND in the first; below 0: not known yet
+    cdef double* joint                   # (stride,) of a row of pairs
+    cdef int32_t* number                 # (n+1, stride) of arcs
+    cdef int32_t* likely                 # (stride,)
+    cdef uint8_t* taken                  # (parts,)
+    cdef List found                      # of this round, in the order of parts, and of the last
+    cdef List last
+    cdef List chosen
+
+    def __cinit__(self):
+        self.caps = NULL
+        self.number = NULL
+        self.taken = NULL
+        memset(&self.found, 0, sizeof(List))
+        memset(&self.last, 0, sizeof(List))
+        memset(&self.chosen, 0, sizeof(List))
+
+    def __init__(self, Layout layout, int family, scores, double eps, bint forward,
+                 bint projective, bint one_root):
+        cdef Places* p = &layout.places
+        cdef Py_ssize_t size, i
+        cdef const int32_t[:, ::1] ids
+        cdef const double[::1] values
+        cdef double low, high
+        cdef PartBounds bounds
+        cdef int a
+        self.layout, self.p, self.family, self.sib = layout, p, family, family == SIB_
+        self.eps, self.forward = eps, forward
+        self.projective, self.one_root = projective, one_root
+        self.size = layout.size(family)
+        self.stride = (p.n + 4) // 4 * 4
+        self.scores, self.lazy = NULL, None
+        if isinstance(scores, np.ndarray):
+            values = self.keep = scores
+            self.scores = checked("parts", values, self.size)
+            self.scored = self.size
+            high = largest_size(self.scores, self.size)
+            low = -high
+        else:
+            self.lazy = scores
+            bounds = self.keep = scores.bounds
+            ids = scores.ids
+            self.bounds = bounds.tables
+            if ids.shape[0] != self.bounds.count or ids.shape[1] != p.n + 1:
+                raise ValueError(f"{self.bounds.count} tables of bounds and {p.n + 1} positions have "
+                                 f"{ids.shape[0]} rows of {ids.shape[1]} ids")
+            self.bounds.positions, self.bounds.factor = <int>ids.shape[1], scores.factor
+            self.bounds.ids = &ids[0, 0] if self.bounds.count else NULL
+            low, high = scores.factor * bounds.lowest, scores.factor * bounds.highest
+        self.least = worth(low, high, 0.0, forward)
+        self.least = eps / self.least if self.least > 0.0 else 0.0
+        size = (p.n + 1) * self.stride
+        self.caps = <double*>malloc((2 * size + self.stride) * sizeof(double))
+        self.number = <int32_t*>malloc((size + self.stride) * sizeof(int32_t))
+        self.taken = <uint8_t*>calloc(max(1, self.size), sizeof(uint8_t))
+        if self.caps == NULL or self.number == NULL or self.taken == NULL:
+            raise MemoryError
+        self.caps_above, self.joint = self.caps + size, self.caps + 2 * size
+        self.likely = self.number + size
+        for i in range(2 * size):
+            self.caps[i] = 0.0
+        for a in range(p.arcs):
+            i = p.heads[a] * self.stride + p.modifiers[a]
+            self.number[i] = a
+            self.caps[i] = self.caps_above[i] = -1.0 if self.lazy is not None else INFINITY
+
+    def __dealloc__(self):
+        free(self.caps)
+        free(self.number)
+        free(self.taken)
+        free(self.found.of)
+        free(self.last.of)
+        free(self.chosen.of)
+
+    cdef double cap(self, int h, int m, bint above) noexcept nogil:
+        """At least gain / mu of any part with the arc in the second place, or above the other."""
+        cdef Py_ssize_t i = h * self.stride + m
+        cdef double* caps = self.caps_above if above else self.caps
+        if caps[i] < 0.0:
+            if self.sib:                         # its place may be the second or the third
+                caps[i] = max(worth_of_arc(&self.bounds, 0, h, m, self.eps, self.forward),
+                              worth_of_arc(&self.bounds, 1, h, m, self.eps, self.forward))
+            else:
+                caps[i] = worth_of_arc(&self.bounds, 0 if above else 2, h, m, self.eps, self.forward)
+        return caps[i]
+
+    cdef bint possible(self, int h, int m, int k, const Found* pair) noexcept nogil:
+        """Whether h -> m with its sibling h -> k, or with m -> k, may gain more than eps."""
+        cdef double most
+        if self.taken[pair.place]:
+            return False
+        if self.scores != NULL:
+            most = self.scores[pair.place]
+            most = worth(most, most, self.eps, self.forward)
+        elif self.sib and m > h:                 # k < m, and the nearer one comes first
+            most = worth_of_part(&self.bounds, h, k, m, self.eps, self.forward)
+        else:
+            most = worth_of_part(&self.bounds, h, m, k, self.eps, self.forward)
+        return pair.mu * most > self.eps
+
+    cdef bint find(self, const double* mu, TreePairs tree) noexcept nogil:
+        """The parts that may gain more than eps, by beliefs ``mu`` (n+1, stride); False: no memory.
+
+        ``tree`` has the probability of two arcs; without it, it is the product of beliefs, within
+        the bounds that these put on it.
+        """
+        cdef Places* p = self.p
+        cdef Py_ssize_t s = self.stride
+        cdef double belief, cap, other
+        cdef Found* pair
+        cdef int i, j, a, h, m, k, head, end, live
+        self.found.count = 0
+        for a in range(p.arcs):                  # caps of all arcs that count
+            if mu[p.heads[a] * s + p.modifiers[a]] > self.least:
+                self.cap(p.heads[a], p.modifiers[a], False)
+        for i in range(p.arcs):
+            a = p.children[i] if self.sib else i         # in the order of the parts
+            h, m = p.heads[a], p.modifiers[a]
+            belief = mu[h * s + m]
+            if not belief > self.least or (self.sib and self.one_root and h == 0):
+                continue
+            cap = self.cap(h, m, not self.sib)
+            if not belief * cap > self.eps:
+                continue
+            # SIB: a and a child before it.  GRAND: a and a child of its modifier.
+            head, end = h if self.sib else m, m if self.sib else p.n + 1
+            if tree is not None:
+                tree.run(h, m, head, self.joint)
+            else:
+                for k in range(1, end):
+                    other = mu[head * s + k]
+                    self.joint[k] = min(belief, min(other, max(belief * other, belief + other - 1.0)))
+            if not make_room(&self.found, p.n):
+                return False
+            live = <int>above(self.joint, max(self.least, self.eps / cap), self.caps + head * s,
+                              self.eps, 1, end, self.likely)
+            for j in range(live):
+                k = self.likely[j]
+                if not self.sib and (k == h or (self.projective and (m < h < k or k < h < m))):
+                    continue
+                pair = self.found.of + self.found.count
+                pair.first, pair.second, pair.mu = a, self.number[head * s + k], self.joint[k]
+                pair.place = (
+                    p.sib[h] + triangle(p.rank[a]) + p.rank[pair.second] if self.sib
+                    else p.grand[a] + p.rank[pair.second])
+                self.found.count += self.possible(h, m, k, pair)
+        return True
+
+    cdef int score(self) except -1:
+        """Scores of what was found; those of the last round are at hand."""
+        cdef Py_ssize_t i, j = 0, count = 0
+        cdef List* found = &self.found
+        cdef int64_t[::1] places
+        cdef const double[::1] values
+        cdef double start
+        if self.scores != NULL:
+            for i in range(found.count):
+                found.of[i].theta = self.scores[found.of[i].place]
+            return 0
+        array = np.empty(found.count, np.int64)
+        places = array
+        for i in range(found.count):
+            while j < self.last.count and self.last.of[j].place < found.of[i].place:
+                j += 1
+            if j < self.last.count and self.last.of[j].place == found.of[i].place:
+                found.of[i].theta = self.last.of[j].theta
+            else:
+                found.of[i].theta = NAN
+                places[count] = found.of[i].place
+                count += 1
+        if count:
+            start = now()
+            values = self.lazy[array[:count]]
+            self.seconds += now() - start
+            self.scored += count
+            count = 0
+            for i in range(found.count):
+                if found.of[i].theta != found.of[i].theta:
+                    found.of[i].theta = values[count]
+                    count += 1
+        return 0
+
+    cdef bint choose(self) noexcept nogil:
+        """Those found that gain more than eps; they count as taken.  False: no memory."""
+        cdef Py_ssize_t i
+        cdef Found* pair
+        self.chosen.count = 0
+        if not make_room(&self.chosen, self.found.count):
+            return False
+        for i in range(self.found.count):
+            pair = self.found.of + i
+            if worthwhile(pair.mu, pair.theta, self.eps, self.forward):
+                self.taken[pair.place] = True
+                self.chosen.of[self.chosen.count] = pair[0]
+                self.chosen.count += 1
+        self.added += self.chosen.count
+        self.found, self.last = self.last, self.found
+        return True
+
+    def separate(self, const int64_t[::1] places, const int32_t[:, :] arcs, const double[::1] mu):
+        """Those of some parts, by place, that gain more than eps; from now on they are taken.
+
+        arcs: (2, k) as of ``candidates``; mu: (k,) probability that both are true.
+
+        Returns places (k,) int64, first and second arcs (k,) int32, scores (k,) float64.
+        """
+        cdef Places* p = self.p
+        cdef Found* pair
+        cdef Py_ssize_t i
+        cdef int a, c
+        self.found.count = 0
+        if not make_room(&self.found, places.shape[0]):
+            raise MemoryError
+        for i in range(places.shape[0]):
+            pair = self.found.of + self.found.count
+            a, c = arcs[0, i], arcs[1, i]
+            pair.place, pair.first, pair.second, pair.mu = places[i], a, c, mu[i]
+            self.found.count += self.possible(p.heads[a], p.modifiers[a], p.modifiers[c], pair)
+        self.score()
+        if not self.choose():
+            raise MemoryError
+        return arrays(&self.chosen)[:4]
+
+
+cdef tuple arrays(const List* found):
+    """places, first, second, theta and mu."""
+    cdef Py_ssize_t i, count = found.count
+    places, first, second, theta, mu = (
+        np.empty(count, kind) for kind in (np.int64, np.int32, np.int32, np.float64, np.float64)
+    )
+    cdef int64_t[::1] place_of = places
+    cdef int32_t[::1] first_of = first
+    cdef int32_t[::1] second_of = second
+    cdef double[::1] theta_of = theta
+    cdef double[::1] mu_of = mu
+    for i in range(count):
+        place_of[i], first_of[i], second_of[i] = (
+            found.of[i].place, found.of[i].first, found.of[i].second)
+        theta_of[i], mu_of[i] = found.of[i].theta, found.of[i].mu
+    return places, first, second, theta, mu
+
+
+def candidates(Layout layout, int family, const double[::1] beliefs, TreePairs tree,
+               bint projective, bint one_root, double least):
+    """Parts whose arcs are both true with probability above ``least``.
+
+    beliefs : (arcs,)
+    tree : probability of two arcs; None: the product of beliefs, within their bounds
+    projective, one_root : whether a hard factor makes trees so
+        Parts of arcs that are in no tree together, by their ends alone, are left out.
+
+    Returns places (k,) int64, their two arcs (2, k) int32, probabilities (k,) float64.
+    O(arcs + pairs of arcs that could be, by the belief in each).
+    """
+    cdef Places* p = &layout.places
+    cdef Separation all_parts = Separation(
+        layout, family, Anything(layout.size(family), p.n + 1), 0.0, False, projective, one_root)
+    cdef double[:, ::1] mu = np.zeros((p.n + 1, all_parts.stride))
+    cdef int a
+    for a in range(p.arcs):
+        mu[p.heads[a], p.modifiers[a]] = beliefs[a]
+    all_parts.least = least
+    if not all_parts.find(&mu[0, 0], tree):
+        raise MemoryError
+    places, first, second, _, both = arrays(&all_parts.found)
+    return places, np.stack([first, second]), both
+
+
+class Anything:
+    """Parts of unknown scores."""
+
+    def __init__(self, size, positions):
+        self.bounds, self.factor = PartBounds([], -INFINITY, INFINITY), 1.0
+        self.ids = np.zeros((0, positions), np.int32)
+
+
+def relax_few(FewPairs messages, list separations, double rounds, int iterations, double tolerance,
+              bint product, bint cold):
+    """Algorithm 1 of Riedel & Smith (2010): solve, add each pair that gains enough, solve again.
+
+    messages : without pairs
+    separations : of the same layout
+    rounds : float, separations at most
+    iterations, tolerance : of a solution
+    product : bool, whether the probability of two arcs is the product of beliefs
+    cold : bool, whether each solution begins anew
+
+    Returns rounds, solutions, iterations, the largest last change of a belief, and seconds of
+    separation, those of scoring included; or None where ``FewPairs.run`` does.
+    """
+    cdef int done, all_done = 0, solutions = 0
+    cdef double change, spent = 0.0, start
+    cdef Separation each
+    cdef Py_ssize_t added, i, r = 0
+    cdef TreePairs tree = None if product else messages.tree
+    cdef bint fine
+    added = 0
+    while True:
+        with nogil:
+            if cold and added:
+                messages.reset()
+            fine = messages.iterate(iterations, tolerance, &done, &change)
+        if not fine:
+            return None
+        all_done += done
+        solutions += 1
+        if r >= rounds:
+            break
+        r += 1
+        start = now()
+        added = 0
+        for each in separations:
+            with nogil:
+                fine = each.find(messages.mu, tree)
+            if not fine:
+                raise MemoryError
+            each.score()
+            with nogil:
+                fine = each.choose() and messages.make_room(each.chosen.count)
+                for i in range(each.chosen.count if fine else 0):
+                    messages.take(each.chosen.of[i].first, each.chosen.of[i].second,
+                                  each.chosen.of[i].theta)
+            if not fine:
+                raise MemoryError
+            added += each.chosen.count
+        spent += now() - start
+        if not added:
+            break
+    return r, solutions, all_done, change, spent

@@ -21,7 +21,8 @@ cdef extern from "simd.h" nogil:
     bint all_below_infinity(const double* scores, Py_ssize_t stride, Py_ssize_t n)
     void scaled_weights(const double* scores, Py_ssize_t stride, Py_ssize_t n, double* shift,
                         double* weights, Py_ssize_t weight_stride)
-    bint wide_columns(const double* scores, Py_ssize_t stride, Py_ssize_t n)
+    bint wide_columns(const double* scores, Py_ssize_t stride, Py_ssize_t n, double* top)
+    void logarithms(const double* x, const double* shift, Py_ssize_t n, double* out)
     Py_ssize_t argmax(const double* column, Py_ssize_t n, double* value)
     void begin_supernode(double* column, double given_up, int64_t* top, int64_t member,
                          int64_t supernode, Py_ssize_t n)

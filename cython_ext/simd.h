@@ -49,28 +49,22 @@ INLINE double cut_off(double x)
     return x < CUTOFF ? CUTOFF : x;
 }
 
-/* exp(y) for CUTOFF <= y <= 0, within one unit in the last place; 0 below -707.4. */
+/* exp(y) for CUTOFF <= y <= 0, within one unit in the last place; 0 below -707.4.  Terms are added
+ * in pairs and fours, so that few wait for one another. */
 INLINE double exp_cut(double y)
 {
     const double round_to_int = 6755399441055744.0; /* 1.5 * 2^52: the sum keeps no fraction */
     double t = y * 1.4426950408889634 + round_to_int;
     double k = t - round_to_int;
     double r = (y - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10;
-    double p = 1.0 / 6227020800.0;
+    double r2 = r * r, r4 = r2 * r2;
+    double c2 = 1.0 / 2.0 + r * (1.0 / 6.0), c4 = 1.0 / 24.0 + r * (1.0 / 120.0);
+    double c6 = 1.0 / 720.0 + r * (1.0 / 5040.0), c8 = 1.0 / 40320.0 + r * (1.0 / 362880.0);
+    double c10 = 1.0 / 3628800.0 + r * (1.0 / 39916800.0);
+    double c12 = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0);
+    double p = (c2 + r2 * c4) + r4 * ((c6 + r2 * c8) + r4 * (c10 + r2 * c12));
     int64_t bits, power;
-    p = p * r + 1.0 / 479001600.0;
-    p = p * r + 1.0 / 39916800.0;
-    p = p * r + 1.0 / 3628800.0;
-    p = p * r + 1.0 / 362880.0;
-    p = p * r + 1.0 / 40320.0;
-    p = p * r + 1.0 / 5040.0;
-    p = p * r + 1.0 / 720.0;
-    p = p * r + 1.0 / 120.0;
-    p = p * r + 1.0 / 24.0;
-    p = p * r + 1.0 / 6.0;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    p = p * r + 1.0;
+    p = 1.0 + (r + r2 * p);
     memcpy(&bits, &p, sizeof bits);
     memcpy(&power, &t, sizeof power);
     bits += (int64_t)((uint64_t)power << 52); /* times 2^k */
@@ -233,22 +227,30 @@ KERNEL int all_below_infinity(const double *scores, index_t stride, index_t n)
     return bad == 0;
 }
 
-/* 1 if finite scores of a word differ so much that some weight over its largest would underflow. */
-KERNEL int wide_columns(const double *scores, index_t stride, index_t n)
+/* 1 if finite scores of a word differ so much that some weight over its largest would underflow;
+ * top has room for n + 1. */
+KERNEL int wide_columns(const double *scores, index_t stride, index_t n, double *restrict top)
 {
-    for (index_t m = 1; m <= n; m++) {
-        double low = INFINITY, high = -INFINITY;
-        for (index_t h = 0; h <= n; h++) {
-            double x = scores[h * stride + m];
-            if (h == m || x == -INFINITY)
-                continue;
-            low = x < low ? x : low;
-            high = x > high ? x : high;
-        }
-        if (high - low > 300.0)
-            return 1;
+    int64_t wide = 0;
+    for (index_t m = 0; m <= n; m++)
+        top[m] = -INFINITY;
+    for (index_t h = 0; h <= n; h++) {
+        const double *row = scores + h * stride;
+        double own = top[h];
+        for (index_t m = 1; m <= n; m++)
+            top[m] = row[m] > top[m] ? row[m] : top[m];
+        top[h] = own;
     }
-    return 0;
+    for (index_t h = 0; h <= n; h++) {
+        const double *row = scores + h * stride;
+        for (index_t m = 1; m <= n; m++)
+            wide += (row[m] > -INFINITY) & (top[m] - row[m] > 300.0);
+    }
+    for (index_t m = 1; wide && m <= n; m++) { /* the diagonal does not count */
+        double x = scores[m * stride + m];
+        wide -= (x > -INFINITY) & (top[m] - x > 300.0);
+    }
+    return wide != 0;
 }
 
 /* shift[m] = max_h scores[h, m]; weights[h, m] = exp(scores[h, m] - shift[m]), 0 on the diagonal
@@ -327,6 +329,48 @@ KERNEL void join_supernode(double *restrict column, int64_t *restrict enters,
         column[h] = inside ? -INFINITY : kept;
         top[h] = inside ? supernode : top[h];
     }
+}
+
+/* out[i] = log x[i] - shift[i], for x[i] >= 0, within one unit in the last place of the larger:
+ * x = 2^k (1 + f), and with q = f / (2 + f)
+ *
+ *     log(1 + f) = f - f^2 / 2 + q (f^2 / 2 + 2 q^2 / 3 + 2 q^4 / 5 + ...)
+ */
+KERNEL void logarithms(const double *x, const double *shift, index_t n, double *restrict out)
+{
+    const double two_52 = 4503599627370496.0;
+    int64_t small = 0;
+    for (index_t i = 0; i < n; i++) {
+        double f, k, q, z, half, series;
+        uint64_t bits, exponent, one = 0x3ff0000000000000;
+        memcpy(&bits, x + i, sizeof bits);
+        exponent = (bits >> 52) | 0x4330000000000000; /* of two_52: the number is its last bits */
+        memcpy(&k, &exponent, sizeof k);
+        bits = (bits & 0x000fffffffffffff) | one;
+        memcpy(&f, &bits, sizeof f);
+        k -= two_52 + 1023.0;
+        k += f > 1.4142135623730951 ? 1.0 : 0.0;
+        f *= f > 1.4142135623730951 ? 0.5 : 1.0;
+        f -= 1.0;
+        q = f / (2.0 + f);
+        z = q * q;
+        half = 0.5 * f * f;
+        series = 2.0 / 19.0 + z * (2.0 / 21.0);
+        series = 2.0 / 17.0 + z * series;
+        series = 2.0 / 15.0 + z * series;
+        series = 2.0 / 13.0 + z * series;
+        series = 2.0 / 11.0 + z * series;
+        series = 2.0 / 9.0 + z * series;
+        series = 2.0 / 7.0 + z * series;
+        series = 2.0 / 5.0 + z * series;
+        series = z * (2.0 / 3.0 + z * series);
+        series = f - (half - (q * (half + series) + k * 1.90821492927058770002e-10));
+        out[i] = (k * 0.693147180369123816490 + series) - shift[i];
+        small += x[i] < 2.2250738585072014e-308;
+    }
+    for (index_t i = 0; small && i < n; i++)
+        if (x[i] < 2.2250738585072014e-308)
+            out[i] = log(x[i]) - shift[i];
 }
 
 /* Messages. */
@@ -423,6 +467,96 @@ KERNEL void add_scaled(double a, const double *restrict x, double *restrict y, i
 {
     for (index_t i = 0; i < n; i++)
         y[i] += a * x[i];
+}
+
+/* Inverses. */
+
+/* Rows and columns 1..n in place, by Gauss-Jordan with row pivots; 0 if singular.  The rest of the
+ * rows of length stride is 0; order has room for n + 1. */
+KERNEL int invert(double *A, index_t stride, index_t n, int *order)
+{
+    for (index_t k = 1; k <= n; k++) {
+        double *row = A + k * stride, size = fabs(row[k]), pivot;
+        index_t best = k;
+        for (index_t i = k + 1; i <= n; i++) {
+            double other = fabs(A[i * stride + k]);
+            if (other > size) {
+                best = i;
+                size = other;
+            }
+        }
+        if (!(size > 0.0))
+            return 0;
+        order[k] = (int)best;
+        if (best != k) {
+            double *other = A + best * stride;
+            for (index_t j = 0; j < stride; j++) {
+                double kept = row[j];
+                row[j] = other[j];
+                other[j] = kept;
+            }
+        }
+        pivot = 1.0 / row[k];
+        row[k] = 1.0;
+        for (index_t j = 0; j < stride; j++)
+            row[j] *= pivot;
+        for (index_t i = 1; i <= n; i++) {
+            double *restrict other = A + i * stride, factor = other[k];
+            if (i == k)
+                continue;
+            other[k] = 0.0;
+            for (index_t j = 0; j < stride; j += LANES) {
+                FOR_LANES { other[j + lane] -= factor * row[j + lane]; }
+            }
+        }
+    }
+    for (index_t k = n; k > 0; k--) { /* undo the exchanges on the columns */
+        index_t other = order[k];
+        for (index_t i = 1; other != k && i <= n; i++) {
+            double kept = A[i * stride + k];
+            A[i * stride + k] = A[i * stride + other];
+            A[i * stride + other] = kept;
+        }
+    }
+    return 1;
+}
+
+/* Probability of two arcs, one of them with probability b and weight w, as in tree_pairs.pyx:
+ *
+ *     out[k] = b mu[k] - w W[k] (row[k] - base) (column[k] - less[k])
+ *
+ * within the bounds that their own probabilities put on it. */
+KERNEL void pair_row_marginals(double b, double w, const double *mu, const double *W,
+                               const double *row, double base, const double *column,
+                               const double *less, double *restrict out, index_t n)
+{
+    for (index_t k = 0; k < n; k++) {
+        double both = b * mu[k] - w * W[k] * (row[k] - base) * (column[k] - less[k]);
+        double low = b + mu[k] - 1.0, high = mu[k] < b ? mu[k] : b;
+        both = both > low ? both : low;
+        out[k] = both < high ? both : high;
+    }
+}
+
+/* Which k from first up to n have x[k] > least and x[k] factor[k] > product; returns how many. */
+KERNEL index_t above(const double *x, double least, const double *factor, double product,
+                     index_t first, index_t n, int32_t *restrict out)
+{
+    index_t count = 0;
+    for (index_t k = first; k < n; k++) {
+        out[count] = (int32_t)k;
+        count += (x[k] > least) & (x[k] * factor[k] > product);
+    }
+    return count;
+}
+
+/* out[j, i] = A[i, j], rows and columns 0..n. */
+KERNEL void transpose(const double *A, double *restrict out, index_t stride, index_t n)
+{
+    for (index_t i = 0; i <= n; i++) {
+        for (index_t j = 0; j <= n; j++)
+            out[j * stride + i] = A[i * stride + j];
+    }
 }
 
 #endif

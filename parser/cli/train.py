@@ -93,6 +93,11 @@ from parser.treebank import read_all
 @click.option("--labelled/--unlabelled", default=None, help="[default: labelled]")
 @click.option("--epochs", type=int, help="[default: 10]")
 @click.option("--patience", type=int, help="Stop after so many epochs without a better dev score.")
+@click.option(
+    "--recency",
+    type=float,
+    help="Weights after t steps count t^RECENCY in their average; 0: all alike.  [default: 0]",
+)
 @click.option("--k", type=int, help="Trees in a MIRA step.  [default: 1]")
 @click.option("--seed", type=int, help="[default: 0]")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint of an interrupted run.")

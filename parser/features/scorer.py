@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -51,22 +51,17 @@ VALUES = 128  # a field with more has no table of bounds
 
 @dataclass(frozen=True)
 class FamilyBounds:
-    """`PartBounds` of all sentences, for a family and a table of weights.
+    """Bounds on the scores of a family's parts, for a table of weights.
 
     Attributes
     ----------
     fields : list of int
-        What the tables go by.
+        What the tables of `bounds` go by.
     bounds : PartBounds
-        Without ids.
     """
 
     fields: list[int]
     bounds: PartBounds
-
-    def of(self, sentence: Encoding) -> PartBounds:
-        ids = np.ascontiguousarray(sentence.ids[:, self.fields].T)
-        return replace(self.bounds, ids=ids)
 
 
 class Scorer:
@@ -156,9 +151,11 @@ class Scorer:
     def _lazy(
         self, sentence: Encoding, arcs: Arcs, family: str, bounds: FamilyBounds, table: tuple
     ) -> LazyParts:
-        size, code = arcs.layout.size(CODES[family]), CODES[family]
+        code = CODES[family]
+        size = arcs.layout.size(code)
         score = partial(score_some, self._parts, sentence.parts, arcs.layout, code, table)
-        return LazyParts(score, bounds.of(sentence), np.zeros(size), np.zeros(size, bool))
+        ids = sentence.ids.T[bounds.fields]
+        return LazyParts(size, score, bounds.bounds, ids)
 
     def bounds(self, table: CompactTable, families: Iterable[str]) -> dict[str, FamilyBounds]:
         """Bounds on the scores of parts, for those of the families that are GRAND or SIB.
@@ -189,22 +186,8 @@ class Scorer:
             rest = len(reads) - int(np.isin(reads, fields).sum())
             # Sums in single precision, as those of scores, in any order.
             slack = 2.0**-22 * len(reads) ** 2 * max(-low, high)
-            least, most = rest * low - slack, rest * high + slack
-            out[family] = FamilyBounds(
-                fields,
-                PartBounds(
-                    np.zeros((len(fields), 0), np.int32),
-                    tables,
-                    [
-                        [np.stack([t[..., 0].min(a), t[..., 1].max(a)], -1) for a in (2, 1, 0)]
-                        for t in tables
-                    ],
-                    least,
-                    most,
-                    least + sum(float(t.min()) for t in tables),
-                    most + sum(float(t.max()) for t in tables),
-                ),
-            )
+            limits = PartBounds(tables, rest * low - slack, rest * high + slack)
+            out[family] = FamilyBounds(fields, limits)
         return out
 
     def gradient(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from cython_ext import layout
 from cython_ext.layout import Layout
+from cython_ext.relaxation import PartBounds
 
 LINK, SIB, CHILDSEQ, GRAND, GRANDSIB, NOCROSS, PAIR = (
     "link",
@@ -147,80 +148,45 @@ def _all_arcs(n: int) -> Arcs:
 _short = lru_cache(maxsize=SHORT)(_all_arcs)
 
 
-@dataclass(frozen=True)
-class PartBounds:
-    """Where the scores of a family's parts lie, by what stands at the three positions of each.
-
-    A score is at least and at most the sum of an entry of each table, and of `low` and `high`.
-
-    Attributes
-    ----------
-    ids : ndarray of int32, (tables, n+1)
-        What stands at each position, table by table.
-    tables : list of ndarray of float32, (values, values, values, 2)
-        Least and largest summand, by the ids of the three positions.
-    pairs : list of three such, (values, values, 2)
-        The same whatever stands at the third, the second, or the first position.
-    low, high : float
-        Least and largest sum of all other summands.
-    lowest, highest : float
-        No score is outside.
-    """
-
-    ids: np.ndarray
-    tables: list[np.ndarray]
-    pairs: list[list[np.ndarray]]
-    low: float
-    high: float
-    lowest: float
-    highest: float
-
-
-@dataclass(frozen=True)
+@dataclass
 class LazyParts:
-    """Scores of parts that are computed when they are asked for, and kept.
+    """Scores of parts that are computed when they are asked for.
 
     Takes the place of an array (parts,) in a graph for engines that say so by `Engine.lazy`:
     ``parts[places]`` are the scores at some places, and ``np.asarray(parts)`` are all.
 
     Attributes
     ----------
+    size : int
+        Number of parts.
     score : function of places (k,) int64, of their scores (k,)
     bounds : PartBounds
-    scores, known : ndarrays (parts,) of float64 and bool
-        Those computed so far, and which they are.
+    ids : ndarray of int32, (tables, n+1)
+        What stands at each position, for each table of bounds.
     factor : float, 0 or more
         What `score` and the bounds are multiplied by.
     """
 
+    size: int
     score: Callable[[np.ndarray], np.ndarray]
     bounds: PartBounds
-    scores: np.ndarray
-    known: np.ndarray
+    ids: np.ndarray
     factor: float = 1.0
 
     __array_ufunc__ = None  # numbers times this are __rmul__'s
 
     def __len__(self) -> int:
-        return len(self.scores)
+        return self.size
 
     def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        new = places[~self.known[places]]
-        if len(new):
-            self.scores[new] = self.score(new)
-            self.known[new] = True
-        return self.factor * self.scores[places]
+        scores = self.score(places)
+        return scores if self.factor == 1.0 else self.factor * scores
 
     def __rmul__(self, factor: float) -> LazyParts:
         return replace(self, factor=factor * self.factor)
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
         return self[np.arange(len(self))]
-
-    @property
-    def asked(self) -> int:
-        """How many were computed."""
-        return int(np.count_nonzero(self.known))
 
 
 @dataclass(frozen=True)
@@ -342,7 +308,7 @@ class ScoredGraph:
         ValueError for a tree with an arc that is not a candidate.
         """
         if family == LINK:
-            return np.flatnonzero(tree[self.modifiers] == self.heads)
+            return self.arcs.layout.arcs_of(np.ascontiguousarray(tree, np.int32))[1:]
         if family == PAIR:
             return np.flatnonzero((tree[self.modifiers] == self.heads)[self.pairs].all(0))
         return self.arcs.layout.fired(CODES[family], np.ascontiguousarray(tree, np.int32))

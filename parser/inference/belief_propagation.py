@@ -15,7 +15,6 @@ from parser.graph import CHILDSEQ, GRAND, LINK, NOCROSS, PAIR, SIB, GraphError, 
 from parser.inference import nonprojective, projective
 from parser.inference.arrays import as_batch, failure
 from parser.inference.engine import Engine, Result
-from parser.inference.first_order import best_by_arcs
 
 SCHEDULES = {"serial": bp.SERIAL, "parallel": bp.PARALLEL, "residual": bp.RESIDUAL}
 CONSTRAINTS = ("tree", "exactly1", "atmost1", "not2", "none")
@@ -130,10 +129,7 @@ class BeliefPropagation(Engine):
             If the candidate arcs hold no tree of the kind that inference or decoding wants.
         """
         messages, result = self._propagate(graph.scaled(self.scale))
-        weights = result.marginals
-        if self.decode != "probabilities":
-            messages.log_odds(weights := np.empty(len(graph.scores)), self.decode == "mode")
-        heads = np.asarray(best_by_arcs(self._first_order(graph, weights)).heads)
+        heads = self._decode(graph, messages, result.marginals)
         return replace(result, heads=heads, score=graph.score(heads))
 
     def expectations(self, graph: ScoredGraph) -> Result:
@@ -173,6 +169,15 @@ class BeliefPropagation(Engine):
 
     def _first_order(self, graph: ScoredGraph, weights: np.ndarray) -> ScoredGraph:
         return ScoredGraph(graph.arcs, weights, self._projective(graph), graph.single_root)
+
+    def _decode(
+        self, graph: ScoredGraph, messages: bp.BeliefPropagation, weights: np.ndarray
+    ) -> np.ndarray:
+        """heads (n+1,), by the beliefs ``weights`` or what `decode` has for them."""
+        if self.decode != "probabilities":
+            messages.log_odds(weights := np.empty(len(graph.scores)), self.decode == "mode")
+        matrix = graph.spread(weights, -np.inf)
+        return self._functions(graph).best_tree(matrix, single_root=graph.single_root)[0]
 
     def _final_factor(self, graph: ScoredGraph) -> ScoredGraph:
         messages, _ = self._propagate(graph.scaled(self.scale))

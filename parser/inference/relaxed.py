@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from math import exp, expm1, inf
+from math import inf
 from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
 
 from cython_ext import bp
-from cython_ext.relaxation import TreePairs, candidates, gains, largest_size
-from parser.graph import CHILDSEQ, CODES, GRAND, NOCROSS, PAIR, SIB, LazyParts, ScoredGraph
+from cython_ext.few_pairs import FewPairs
+from cython_ext.relaxation import Separation, candidates, relax_few
+from cython_ext.tree_pairs import TreePairs
+from parser.graph import CHILDSEQ, CODES, GRAND, NOCROSS, PAIR, SIB, ScoredGraph
 from parser.inference.belief_propagation import CHOICES, LEAST, BeliefPropagation
 from parser.inference.engine import Relaxation, Result
 from parser.inference.first_order import MST
 
 RELAXED = (GRAND, SIB)  # families whose parts are added one by one
-LARGEST = 500.0  # |theta| from which on exp has no room
 UNLIKELY = 1e-3  # pairs that are no factor and less likely have belief 0 in `expectations`
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Parts of a family: their places, their two arcs (2, k) int32, and scores or beliefs."""
+    """Parts of a family: their places (k,) int64, their two arcs (k,) int32, their scores."""
 
     family: str
     places: np.ndarray
-    arcs: np.ndarray
-    values: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    scores: np.ndarray
 
 
 # Places (k,) int64, two arcs each (2, k) int32, probabilities (k,), as of `candidates`.
@@ -37,15 +39,7 @@ Likely = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Solver(ABC):
-    """Marginals of a graph of factors that grows.
-
-    Attributes
-    ----------
-    separation, scoring, bounding : float
-        Seconds of `relax` in separation, those of them in which parts were scored, and in bounds.
-    """
-
-    separation = scoring = bounding = 0.0
+    """Marginals of a graph of factors that grows."""
 
     @abstractmethod
     def add(self, pairs: Pairs) -> None:
@@ -56,11 +50,18 @@ class Solver(ABC):
         """Marginals of arcs, (arcs,)."""
 
     @abstractmethod
-    def likely(self, family: str, marginals: np.ndarray, least: float, **only: Any) -> Likely:
-        """Parts whose arcs are both true with probability above `least`.
+    def likely(self, family: str, marginals: np.ndarray, least: float) -> Likely:
+        """Parts whose arcs are both true with probability above `least`."""
 
-        Parts may be missing that the keywords of `candidates` leave out.
-        """
+
+def separations(graph: ScoredGraph, eps: float, forward: bool) -> dict[str, Separation]:
+    """The search for what gains more than eps, for each family that is relaxed."""
+    kind = eps, forward, graph.projective, graph.single_root
+    return {
+        family: Separation(graph.arcs.layout, CODES[family], graph.parts[family], *kind)
+        for family in RELAXED
+        if family in graph.parts
+    }
 
 
 def relax(
@@ -71,7 +72,7 @@ def relax(
     *,
     forward: bool = False,
     stop: float = 0.0,
-) -> tuple[np.ndarray, Relaxation, list[Pairs]]:
+) -> tuple[np.ndarray, Relaxation, list[Pairs], dict[str, float]]:
     """Algorithm 1: solve, add each pair that would gain more than eps, and solve again.
 
     A round is a separation.  The graph that it enlarged is solved, so there is one solution more
@@ -80,92 +81,47 @@ def relax(
 
     Returns
     -------
-    marginals (arcs,), what was done, and the pairs in the order in which they were added.
+    marginals (arcs,), what was done, the pairs in the order in which they were added, and seconds.
     """
-    separations = {
-        family: Separation(family, graph.parts[family], eps, forward)
-        for family in RELAXED
-        if family in graph.parts
-    }
+    search = separations(graph, eps, forward)
     added: list[Pairs] = []
     done = solutions = 0
     limits: dict[str, float] = {}
+    spent = dict.fromkeys(("separation", "scoring", "bounds"), 0.0)
     while True:
         marginals = solver.solve()
         solutions += 1
         if stop:
             start = perf_counter()
             limits = bounds(graph, *left_out(graph, solver, marginals, added))
-            solver.bounding += perf_counter() - start
+            spent["bounds"] += perf_counter() - start
         if done >= rounds or (stop and limits["bound"] < stop):
             break
         done += 1
         start = perf_counter()
-        found = [each.separate(marginals, solver) for each in separations.values()]
-        solver.separation += perf_counter() - start
+        found = [
+            Pairs(family, *each.separate(*solver.likely(family, marginals, each.least)))
+            for family, each in search.items()
+        ]
+        spent["separation"] += perf_counter() - start
         found = [pairs for pairs in found if len(pairs.places)]
         for pairs in found:
             solver.add(pairs)
         added += found
         if not found:
             break
-    solver.scoring = sum(each.seconds for each in separations.values())
-    count = sum(len(pairs.places) for pairs in added)
-    total = sum(len(each.scores) for each in separations.values())
-    scored = sum(each.scored for each in separations.values())
-    return marginals, Relaxation(done, solutions, count, total, scored, **limits), added
+    spent["scoring"] = sum(each.seconds for each in search.values())
+    spent["separation"] -= spent["scoring"]
+    return marginals, what_was_done(search, done, solutions, **limits), added, spent
 
 
-class Separation:
-    """The search for pairs of a family that gain more than eps, and what it has taken.
-
-    Only pairs are looked at that could, by the probability of their arcs and bounds on their
-    scores: gain <= mu (e^theta - 1 - theta) and gain <= theta^2 / 8, in the other direction
-    gain <= mu |theta| e^|theta|.  LazyParts have bounds before they have scores, and only what
-    passes these is scored.
-    """
-
-    def __init__(
-        self, family: str, scores: np.ndarray | LazyParts, eps: float, forward: bool
-    ) -> None:
-        self.family, self.scores, self.eps, self.forward = family, scores, eps, forward
-        self.taken: np.ndarray | None = None
-        self.seconds = 0.0  # of scoring
-        self.only: dict[str, Any] = {"eps": eps, "forward": forward}
-        if isinstance(scores, LazyParts):
-            low, high = scores.bounds.lowest * scores.factor, scores.bounds.highest * scores.factor
-            self.only |= {"bounds": scores.bounds, "factor": scores.factor}
-        else:
-            high = largest_size(scores)
-            low = -high
-            self.only["scores"] = scores
-        size = min(LARGEST, max(high, -low))
-        most = size * exp(size)
-        if not forward:
-            high, low = min(LARGEST, high), max(-LARGEST, low)
-            most = max(expm1(high) - high, expm1(low) - low)
-        self.least = eps / most if most > 0.0 else 0.0
-
-    @property
-    def scored(self) -> int:
-        """Scores computed or, where they were there, looked through."""
-        return self.scores.asked if isinstance(self.scores, LazyParts) else len(self.scores)
-
-    def separate(self, marginals: np.ndarray, solver: Solver) -> Pairs:
-        """The pairs that gain more than eps; they count as taken from now on."""
-        places, arcs, mu = solver.likely(
-            self.family, marginals, self.least, taken=self.taken, **self.only
-        )
-        start = perf_counter()
-        theta = self.scores[places]
-        self.seconds += perf_counter() - start
-        new = gains(mu, theta, self.forward) > self.eps
-        if self.taken is not None:
-            new &= self.taken[places] == 0
-        else:
-            self.taken = np.zeros(len(self.scores), np.uint8)
-        self.taken[places[new]] = True
-        return Pairs(self.family, places[new], np.ascontiguousarray(arcs[:, new]), theta[new])
+def what_was_done(
+    search: dict[str, Separation], rounds: int, solutions: int, **limits: float
+) -> Relaxation:
+    added, total, scored = (
+        sum(getattr(each, name) for each in search.values()) for name in ("added", "size", "scored")
+    )
+    return Relaxation(rounds, solutions, added, total, scored, **limits)
 
 
 @dataclass
@@ -222,20 +178,68 @@ class RelaxedBeliefPropagation(BeliefPropagation):
     def best(self, graph: ScoredGraph) -> Result:
         """As of `BeliefPropagation`; `seconds` are those of all it did."""
         start = perf_counter()
-        result = super().best(graph)
-        spent = dict(result.seconds)
+        messages, found = self._relax(graph.scaled(self.scale))
+        heads = self._decode(graph, messages, found["marginals"])
+        score = graph.score(heads)
+        spent = found["seconds"]
         spent["decode"] = perf_counter() - start - sum(spent.values())
-        return replace(result, seconds=spent)
+        return Result(heads, score, **found)
 
-    def _propagate(self, graph: ScoredGraph) -> tuple[bp.BeliefPropagation, Result]:
-        solver, result, _ = self._relax(graph)
-        return solver.messages, result
+    def _propagate(self, graph: ScoredGraph) -> tuple[Messages, Result]:
+        messages, found = self._relax(graph)
+        return messages, Result(**found)
 
-    def _relax(self, graph: ScoredGraph) -> tuple[Propagation, Result, list[Pairs]]:
+    def _relax(self, graph: ScoredGraph) -> tuple[Messages, dict[str, Any]]:
+        """Messages, and what every answer has."""
         start = perf_counter()
         self.check(graph)
+        done = self._relax_few(graph) if self._few(graph) else None
+        if done is None:
+            solver, _, found = self._relax_any(graph)
+            done = solver.messages, found
+        messages, found = done
+        spent = found["seconds"]
+        spent["set up"] = perf_counter() - start - sum(spent.values())
+        return messages, found
+
+    def _few(self, graph: ScoredGraph) -> bool:
+        """Whether messages are those of `FewPairs`."""
+        return (
+            graph.parts.keys() <= set(RELAXED)
+            and self.constraint == "tree"
+            and self.schedule == "serial"
+            and self.product == "sum"
+            and not self.damping
+            and not self.stop
+        )
+
+    def _relax_few(self, graph: ScoredGraph) -> tuple[FewPairs, dict[str, Any]] | None:
+        """All of it in the kernel.  None: numbers leave its range, or there is no tree."""
+        messages = FewPairs(graph.arcs.layout, graph.scores, graph.projective, graph.single_root)
+        search = separations(graph, self.eps, self.gain == "forward")
+        done = relax_few(
+            messages,
+            list(search.values()),
+            self.rounds,
+            self.iterations,
+            self.tolerance,
+            self.pair == "product",
+            self.start == "cold",
+        )
+        if done is None:
+            return None
+        rounds, solutions, iterations, change, separation = done
+        spent = dict(zip(("pair", "tree"), messages.times(), strict=True))
+        spent["scoring"] = sum(each.seconds for each in search.values())
+        spent["separation"] = separation - spent["scoring"]
+        relaxation = what_was_done(search, rounds, solutions)
+        messages.beliefs(marginals := np.empty(len(graph.scores)))
+        return messages, self._found(marginals, iterations, change, spent, relaxation)
+
+    def _relax_any(self, graph: ScoredGraph) -> tuple[Propagation, list[Pairs], dict[str, Any]]:
+        """With any factors; the messages have all answers."""
         solver = Propagation(self, graph)
-        _, relaxation, added = relax(
+        marginals, relaxation, added, spent = relax(
             graph,
             solver,
             self.rounds,
@@ -243,36 +247,47 @@ class RelaxedBeliefPropagation(BeliefPropagation):
             forward=self.gain == "forward",
             stop=self.stop,
         )
-        result = self._result(graph, solver.messages, solver.iterations, solver.change)
-        spent = solver.times()
-        spent["separation"] = solver.separation - solver.scoring
-        spent["scoring"] = solver.scoring
-        spent["bounds"] = solver.bounding
-        spent["set up"] = perf_counter() - start - sum(spent.values())
-        return solver, replace(result, relaxation=relaxation, seconds=spent), added
+        spent |= solver.spent()
+        found = self._found(marginals, solver.iterations, solver.change, spent, relaxation)
+        return solver, added, found
+
+    def _found(
+        self,
+        marginals: np.ndarray,
+        iterations: int,
+        change: float,
+        seconds: dict[str, float],
+        relaxation: Relaxation,
+    ) -> dict[str, Any]:
+        return {
+            "marginals": marginals,
+            "iterations": iterations,
+            "converged": change < self.tolerance,
+            "change": change,
+            "seconds": seconds,
+            "relaxation": relaxation,
+        }
 
     def expectations(self, graph: ScoredGraph) -> Result:
         """As of `BeliefPropagation`, with bounds on what the pairs left out would change.
 
         A pair that is no factor has the belief that it was judged by, 0 below 0.001.  O(parts).
         """
-        solver, result, added = self._relax(graph)
+        self.check(graph)
+        solver, added, found = self._relax_any(graph)
+        relaxation = found["relaxation"]
         own = {family: s for family, s in graph.parts.items() if family not in RELAXED}
-        beliefs, missing = left_out(graph, solver, result.marginals, added)
-        pair = np.zeros(len(own.get(PAIR, ())) + solver.forbidden + result.relaxation.added)
+        beliefs, missing = left_out(graph, solver, found["marginals"], added)
+        pair = np.zeros(len(own.get(PAIR, ())) + solver.forbidden + relaxation.added)
         log_z = solver.messages.answers(None, None, pair, *map(beliefs.get, (CHILDSEQ, NOCROSS)))
         if PAIR in own:
             beliefs[PAIR] = pair[: len(own[PAIR])]
-        at = len(pair) - result.relaxation.added
+        at = len(pair) - relaxation.added
         for pairs in added:
             beliefs[pairs.family][pairs.places] = pair[at : at + len(pairs.places)]
             at += len(pairs.places)
-        return replace(
-            result,
-            log_z=log_z,
-            part_marginals=beliefs,
-            relaxation=replace(result.relaxation, **bounds(graph, beliefs, missing)),
-        )
+        found["relaxation"] = replace(relaxation, **bounds(graph, beliefs, missing))
+        return Result(log_z=log_z, part_marginals=beliefs, **found)
 
 
 @dataclass
@@ -305,6 +320,9 @@ class PrunedBeliefPropagation(BeliefPropagation):
         return messages, replace(result, relaxation=Relaxation(0, 1, kept, total, total))
 
 
+Messages = bp.BeliefPropagation | FewPairs
+
+
 class Propagation(Solver):
     """Belief propagation as a solver: a kernel with the pairs so far."""
 
@@ -319,47 +337,49 @@ class Propagation(Solver):
         self._tree: TreePairs | None = None  # of the last solution
         self.iterations = 0
         self.change = 0.0
-        self.spent = np.zeros(len(bp.TIMES))  # by messages that were given up
+        self._before = np.zeros(len(bp.TIMES))  # seconds of messages that were given up
 
-    def times(self) -> dict[str, float]:
+    def spent(self) -> dict[str, float]:
         """Seconds of messages, family by family."""
-        return dict(zip(bp.TIMES, self.spent + self.messages.times(), strict=True))
+        return dict(zip(bp.TIMES, self._before + self.messages.times(), strict=True))
 
     def add(self, pairs: Pairs) -> None:
         self.added.append(pairs)
         if self.engine.start == "warm":
-            self._take(pairs)
-
-    def _take(self, pairs: Pairs) -> None:
-        self.messages.add_pairs(pairs.arcs[0], pairs.arcs[1], pairs.values)
+            self.messages.add_pairs(pairs.first, pairs.second, pairs.scores)
 
     def solve(self) -> np.ndarray:
         if self.engine.start == "cold" and self.added:
-            self.spent += self.messages.times()
+            self._before += self.messages.times()
             self.messages = self.engine._kernel(self.graph)
             for pairs in self.added:
-                self._take(pairs)
+                self.messages.add_pairs(pairs.first, pairs.second, pairs.scores)
         self._tree = None
         done, self.change = self.engine._run(self.messages, self.graph)
         self.iterations += done
         self.messages.beliefs(marginals := np.empty(len(self.graph.scores)))
         return marginals
 
-    def likely(self, family: str, marginals: np.ndarray, least: float, **only: Any) -> Likely:
+    def likely(self, family: str, marginals: np.ndarray, least: float) -> Likely:
         graph, trees = self.graph, self.engine.constraint == "tree"
-        if self.engine.pair == "tree" and trees and not graph.projective and self._tree is None:
-            self.messages.log_odds(scores := np.empty(len(graph.scores)), True)
-            self._tree = TreePairs(graph.arcs.layout, scores, graph.single_root)
         return candidates(
             graph.arcs.layout,
             CODES[family],
             marginals,
-            self._tree,
+            self._pairs() if trees and not graph.projective else None,
             trees and graph.projective,
             trees and graph.single_root,
             least,
-            **only,
         )
+
+    def _pairs(self) -> TreePairs | None:
+        """Probability of two arcs under the tree factor; None: the product of beliefs does."""
+        if self.engine.pair == "product":
+            return None
+        if self._tree is None:
+            self.messages.log_odds(scores := np.empty(len(self.graph.scores)), True)
+            self._tree = TreePairs(self.graph.arcs.layout, scores, self.graph.single_root)
+        return self._tree if self._tree.solved else None
 
 
 def left_out(

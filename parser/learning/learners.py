@@ -55,7 +55,7 @@ class Learner(ABC):
         self.scorer = scorer
         self.engine = engine
         self.settings = settings
-        self.weights = Weights(scorer.bits)
+        self.weights = Weights(scorer.bits, self.recency)
         self.jobs = jobs
         self.amortized = self.with_cache(None) if settings.amortize else None
         self._counted = 0, 0  # queries and calls of earlier passes
@@ -66,6 +66,11 @@ class Learner(ABC):
     def batch(self) -> int:
         """Sentences in a step of the next pass."""
         return self.settings.batch
+
+    @property
+    def recency(self) -> float:
+        """Of the average of the weights."""
+        return self.settings.recency
 
     @property
     def converged(self) -> bool:
@@ -293,7 +298,7 @@ class Crf(Learner):
         if self.squares is None:
             w.add(gradient, self.rate)
         else:
-            kernel.adagrad(w.table, self.squares, w.sums, *gradient, self.rate, w.steps)
+            kernel.adagrad(w.table, self.squares, w.sums, *gradient, self.rate, w.counter)
 
     def end_epoch(self) -> None:
         self.passes += 1
@@ -314,6 +319,10 @@ class PrunerCrf(Crf):
 
     TOLERANCE = 1e-3
     RATE = 0.02
+
+    @property
+    def recency(self) -> float:
+        return 0.0
 
     @property
     def adagrad(self) -> bool:

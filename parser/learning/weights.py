@@ -14,20 +14,28 @@ Gradient = tuple[np.ndarray, np.ndarray]  # distinct rows (k,) and values (k, 16
 
 
 class Weights:
-    """A dense table and the average of all its states.
+    """A dense table and the average of all its states, later ones counting more.
 
-    average = table - sums / steps, where each change d made at step c adds c * d to sums: the lazy
-    form of averaging over every step, also those without a change (Collins 2002; Daume 2006).
+    The state after t steps counts (t+1)^p - t^p, p = recency + 1, so nearly as t^recency (Shamir &
+    Zhang 2013); with recency 0 all states count alike (Collins 2002).  These counts telescope:
+    average = table - sums / steps^p, where each change d made at step c adds c^p * d to sums, also
+    for steps without a change.
     """
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: int, recency: float = 0.0) -> None:
         self.table = np.zeros((1 << bits, kernel.SLOTS), np.float32)
         self.sums = np.zeros_like(self.table)
         self.steps = 1
+        self.recency = recency
+
+    @property
+    def counter(self) -> float:
+        """steps^p."""
+        return float(self.steps) ** (self.recency + 1)
 
     def add(self, gradient: Gradient, step: float) -> None:
         """table += step * gradient."""
-        kernel.add(self.table, self.sums, *gradient, step, self.steps)
+        kernel.add(self.table, self.sums, *gradient, step, self.counter)
 
     def total(self, gradients: Sequence[Gradient]) -> Gradient:
         """Their sum, added in the order given.  Linear in the rows of all."""
@@ -50,7 +58,7 @@ class Weights:
 
     def decay(self, factor: float) -> None:
         """table *= factor, in one dense pass."""
-        self.sums += np.float32(self.steps * (factor - 1)) * self.table
+        self.sums += np.float32(self.counter * (factor - 1)) * self.table
         self.table *= np.float32(factor)
 
     def average(self, share: float) -> CompactTable:
@@ -60,9 +68,9 @@ class Weights:
         no score in the second decimal, and without them a model is a quarter of the size.
         """
         sizes = np.empty(len(self.table), np.float32)
-        kernel.average_sizes(self.table, self.sums, self.steps, sizes)
+        kernel.average_sizes(self.table, self.sums, self.counter, sizes)
         used = largest(sizes, share)
-        values = self.table[used] - self.sums[used] / np.float32(self.steps)
+        values = self.table[used] - self.sums[used] / np.float32(self.counter)
         return CompactTable(len(self.table).bit_length() - 1, used.astype(np.uint32), values)
 
     def last(self, share: float) -> CompactTable:

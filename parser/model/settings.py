@@ -45,6 +45,8 @@ class Settings:
     epochs, patience : passes over the data, at most; and passes without a better dev score before
         training stops (0: never).
     seed : of the order of the sentences.
+    recency : of the averaged weights: those after t steps count as t**recency, so that with 0 all
+        count alike.  Not of the structured SVM, which takes the last ones.
     aggressiveness : the largest MIRA step C.
     k : trees in a MIRA step.
     batch : sentences in a CRF step.
@@ -84,6 +86,7 @@ class Settings:
     epochs: int = 10
     patience: int = 0
     seed: int = 0
+    recency: float = 0.0
     aggressiveness: float = 0.1
     k: int = 1
     batch: int = 1
@@ -132,6 +135,7 @@ class Settings:
             ("epochs", 1, 10_000),
             ("patience", 0, 10_000),
             ("seed", 0, 2**63 - 1),
+            ("recency", 0.0, 4.0),
             ("aggressiveness", 1e-12, float("inf")),
             ("k", 1, 1000),
             ("batch", 1, 1_000_000),

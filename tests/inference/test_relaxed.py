@@ -8,7 +8,8 @@ from math import inf
 import numpy as np
 import pytest
 
-from cython_ext.relaxation import TreePairs, candidates, gains
+from cython_ext.relaxation import candidates, gains
+from cython_ext.tree_pairs import TreePairs
 from parser.features import CompactTable, Scorer, Vocabulary
 from parser.graph import (
     CHILDSEQ,
@@ -55,8 +56,8 @@ class Enumeration(Solver):
     def add(self, pairs: Pairs) -> None:
         self.graph = replace(
             self.graph,
-            pairs=np.concatenate([self.graph.pairs, pairs.arcs], axis=1),
-            parts={PAIR: np.concatenate([self.graph.parts[PAIR], pairs.values])},
+            pairs=np.concatenate([self.graph.pairs, [pairs.first, pairs.second]], axis=1),
+            parts={PAIR: np.concatenate([self.graph.parts[PAIR], pairs.scores])},
         )
 
     def solve(self) -> np.ndarray:
@@ -64,7 +65,7 @@ class Enumeration(Solver):
         marginals, self.joint = exact(self.graph)
         return marginals
 
-    def likely(self, family: str, marginals: np.ndarray, least: float, **_: object) -> Likely:
+    def likely(self, family: str, marginals: np.ndarray, least: float) -> Likely:
         layout = self.graph.arcs.layout
         places, arcs, _ = candidates(
             layout, CODES[family], np.ones(len(marginals)), None, False, False, 0.0
@@ -175,7 +176,7 @@ def test_the_algorithm_works_around_any_solver():
         graph = random_graph(rng, 4, (GRAND, SIB), projective=projective, scale=0.6)
         full = exact(graph)[0]
         solver = Enumeration(graph)
-        marginals, done, added = relax(graph, solver, inf, 0.0)
+        marginals, done, added, _ = relax(graph, solver, inf, 0.0)
         np.testing.assert_allclose(marginals, full, atol=1e-12)
         assert done.solutions == solver.calls
         for family in (GRAND, SIB):
@@ -189,7 +190,7 @@ def test_what_is_left_out_is_bounded():
     for _ in range(20):
         graph = random_graph(rng, 4, (GRAND, SIB), scale=0.3)
         solver = Enumeration(graph)
-        mu, done, added = relax(graph, solver, 1, 1e-2)
+        mu, done, added, _ = relax(graph, solver, 1, 1e-2)
         beliefs = {family: np.zeros(len(graph.parts[family])) for family in (GRAND, SIB)}
         for family in (GRAND, SIB):
             places, _, joint = solver.likely(family, mu, 0.0)
@@ -268,13 +269,11 @@ def lazy(graph: ScoredGraph, bounded: bool) -> ScoredGraph:
         np.minimum.at(table[..., 0], tuple(index), scores - 1e-6)
         np.maximum.at(table[..., 1], tuple(index), scores + 1e-6)
         low, high = float(scores.min(initial=0.0)), float(scores.max(initial=0.0))
-        pairs = [np.stack([table[..., 0].min(a), table[..., 1].max(a)], -1) for a in (2, 1, 0)]
+        limits = PartBounds([table], -1e-5, 1e-5)
         ids = np.arange(width, dtype=np.int32)[None]
-        limits = PartBounds(ids, [table], [pairs], 0.0, 0.0, low - 1e-5, high + 1e-5)
         if not bounded:
-            limits = PartBounds(ids[:0], [], [], low, high, low, high)
-        size = len(scores)
-        parts[family] = LazyParts(scores.__getitem__, limits, np.zeros(size), np.zeros(size, bool))
+            limits, ids = PartBounds([], low, high), ids[:0]
+        parts[family] = LazyParts(len(scores), scores.__getitem__, limits, ids)
     return replace(graph, parts=parts)
 
 

@@ -128,9 +128,10 @@ def test_the_penalty_is_paid_for_each_sentence(sentences, monkeypatch, size):
     np.testing.assert_allclose(learner.weights.table, (1 - 0.05 * 0.5) ** 10, rtol=1e-5)
 
 
-def test_averaging_equals_the_mean_of_all_states():
+@pytest.mark.parametrize("recency", [0.0, 0.5, 2.0])
+def test_averaging_equals_the_weighted_mean_of_all_states(recency):
     rng = np.random.default_rng(0)
-    weights = Weights(8)
+    weights = Weights(8, recency)
     states = []
     for step in range(20):
         if step % 3:  # some steps change nothing, and count all the same
@@ -141,7 +142,8 @@ def test_averaging_equals_the_mean_of_all_states():
         weights.steps += 1
         states.append(weights.table.copy())
     states.insert(0, np.zeros_like(states[0]))  # before the first step
-    mean = np.mean(states, axis=0)
+    counts = np.diff(np.arange(len(states) + 1) ** (recency + 1))
+    mean = np.average(states, axis=0, weights=counts)
     average = weights.average(1.0)
     dense = np.zeros_like(mean)
     dense[average.rows] = average.values

@@ -1,0 +1,280 @@
+"""Belief propagation over a tree factor and some pairs of arcs, in odds (Riedel & Smith 2010).
+
+The messages of bp.pyx, serial, for graphs in which few arcs are in pairs.  The tree factor alone
+gives the belief mu_a in each arc, under the weights
+
+    w_a = exp(score_a) R_a,    R_a = prod over the pairs of a of 1 / s
+
+where s is a pair's message to a, as odds of false to true.  From an arc to a pair go the odds of
+its belief without that message, q = mu / (1 - mu) s, and of two arcs with weight x of both
+
+    s' = (1 + Q) / (1 + x Q)
+
+with Q those of the other arc.  So nothing but R of arcs in pairs passes between the pairs and the
+tree factor; an iteration is one pass over each.
+
+    pairs               O(pairs)
+    tree factor         O(n^3): by an inverse (tree_pairs.pyx), in projective trees inside-outside
+"""
+from libc.math cimport INFINITY, exp, fabs, log
+from libc.stdint cimport int32_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy
+
+from cython_ext cimport eisner
+from cython_ext.clock cimport now
+from cython_ext.layout cimport Layout, Places, checked
+from cython_ext.semiring cimport exponentials
+from cython_ext.tree_pairs cimport TreePairs
+
+
+cdef double SURE = 1e150         # odds beyond it and below its inverse are as good as certain
+cdef double STRONGEST = 50.0     # |theta| of a pair, and the sum of an arc's
+cdef double STRONGEST_SUM = 600.0
+cdef double WIDEST = 300.0       # range of a word's scores
+
+
+cdef inline Py_ssize_t at(FewPairs self, int a) noexcept nogil:
+    """Where an arc is in the matrices."""
+    return self.p.heads[a] * self.stride + self.p.modifiers[a]
+
+
+cdef class FewPairs:
+    """The messages of one sentence.
+
+    layout : Layout
+    scores : (arcs,) float64, finite
+    projective, single_root : bool, of the tree factor
+
+    Memory: 40 bytes a pair, O(n^2) besides.
+    """
+
+    def __cinit__(self):
+        self.memory = NULL
+        self.chart = NULL
+        self.place = NULL
+        self.arc = NULL
+        self.pair = NULL
+
+    def __init__(self, Layout layout, const double[::1] scores, bint projective,
+                 bint single_root):
+        cdef Places* p = &layout.places
+        cdef Py_ssize_t size, i
+        cdef int a, m
+        cdef double top, low
+        self.layout, self.p, self.keep = layout, p, scores
+        self.score = checked("candidate arcs", scores, p.arcs)
+        self.single_root = single_root
+        self.stride = (p.n + 4) // 4 * 4
+        size = (p.n + 1) * self.stride
+        self.memory = <double*>calloc(4 * size, sizeof(double))
+        self.place = <int32_t*>calloc(p.arcs, sizeof(int32_t))
+        self.arc = <Arc*>malloc(p.arcs * sizeof(Arc))
+        if self.memory == NULL or self.place == NULL or self.arc == NULL:
+            raise MemoryError
+        self.base = self.memory
+        self.old = self.base + size
+        self.usable = True
+        if projective:
+            self.W, self.mu = self.old + size, self.old + 2 * size
+            self.chart = malloc(eisner.gradient_bytes(p.n))
+            if self.chart == NULL:
+                raise MemoryError
+            for i in range(size):
+                self.base[i] = -INFINITY
+            for a in range(p.arcs):
+                self.base[at(self, a)] = scores[a]
+            return
+        self.tree = TreePairs(layout, None, single_root)
+        self.W, self.mu = self.tree.W, self.tree.mu
+        with nogil:
+            for i in range(size):
+                self.base[i] = -INFINITY
+            for m in range(1, p.n + 1):
+                top, low = -INFINITY, INFINITY
+                for a in range(p.offsets[m - 1], p.offsets[m]):
+                    top, low = max(top, self.score[a]), min(low, self.score[a])
+                self.usable &= top - low <= WIDEST
+                for a in range(p.offsets[m - 1], p.offsets[m]):
+                    self.base[at(self, a)] = self.score[a] - top
+            exponentials(self.base, size, 0.0)
+
+    def __dealloc__(self):
+        free(self.memory)
+        free(self.chart)
+        free(self.place)
+        free(self.arc)
+        free(self.pair)
+
+    def add_pairs(self, const int32_t[::1] first, const int32_t[::1] second,
+                  const double[::1] theta):
+        """More pairs of arcs (k,), with scores (k,) that are finite; their messages are 1."""
+        cdef Py_ssize_t count = theta.shape[0], i
+        if first.shape[0] != count or second.shape[0] != count:
+            raise ValueError("pairs and their scores differ in number")
+        checked("pairs", theta, count)
+        for i in range(count):
+            if not (0 <= first[i] < self.p.arcs and 0 <= second[i] < self.p.arcs
+                    and first[i] != second[i]):
+                raise ValueError(f"pair {i} is not of two candidate arcs")
+        if not self.make_room(count):
+            raise MemoryError
+        for i in range(count):
+            self.take(first[i], second[i], theta[i])
+
+    cdef bint make_room(self, Py_ssize_t count) noexcept nogil:
+        """For so many pairs more; False if memory is short."""
+        cdef Pair* larger = self.pair
+        if self.pairs + count > self.room:
+            larger = <Pair*>realloc(self.pair, 2 * (self.pairs + count) * sizeof(Pair))
+            if larger != NULL:
+                self.pair, self.room = larger, 2 * (self.pairs + count)
+        return larger != NULL or count == 0
+
+    cdef void take(self, int first, int second, double theta) noexcept nogil:
+        """One pair more, for which there is room."""
+        cdef double size = fabs(theta)
+        cdef Pair* pair = self.pair + self.pairs
+        pair.first, pair.second = self.join(first, size), self.join(second, size)
+        pair.x, pair.to_first, pair.to_second = exp(theta), 1.0, 1.0
+        self.usable &= size <= STRONGEST
+        self.pairs += 1
+
+    cdef void reset(self) noexcept nogil:
+        """All messages to 1."""
+        cdef int i
+        for i in range(self.pairs):
+            self.pair[i].to_first = self.pair[i].to_second = 1.0
+        for i in range(self.arcs):
+            self.arc[i].R = 1.0
+        self.current = False
+
+    cdef int join(self, int a, double strength) noexcept nogil:
+        """The place of an arc in the list, where it is from now on."""
+        cdef Arc* arc
+        if self.place[a] == 0:
+            arc = self.arc + self.arcs
+            arc.number, arc.at, arc.R, arc.strength = a, at(self, a), 1.0, 0.0
+            self.arcs += 1
+            self.place[a] = self.arcs
+        arc = self.arc + self.place[a] - 1
+        arc.strength += strength
+        self.usable &= arc.strength <= STRONGEST_SUM
+        return self.place[a] - 1
+
+    def run(self, int iterations, double tolerance):
+        """Iterate from the messages as they are: pairs, then the tree factor, and this once before.
+
+        Stops after ``iterations``, or when no belief changed by ``tolerance`` or more.  Releases
+        the GIL.
+
+        Returns (iterations, the largest change of a belief in the last one), or None if the
+        candidate arcs hold no tree, or numbers leave the range: bp.pyx knows what to do.
+        """
+        cdef int done
+        cdef double change
+        cdef bint fine
+        with nogil:
+            fine = self.iterate(iterations, tolerance, &done, &change)
+        return (done, change) if fine else None
+
+    cdef bint iterate(self, int iterations, double tolerance, int* done, double* change) noexcept nogil:
+        cdef Py_ssize_t size = (self.p.n + 1) * self.stride, i
+        cdef double each, most
+        done[0], change[0] = 0, 0.0
+        if not self.usable:
+            return False
+        if not self.current:
+            self.current = self.pass_tree()
+        while self.current and done[0] < iterations:
+            most = 0.0
+            if self.pairs:
+                memcpy(self.old, self.mu, size * sizeof(double))
+                self.pass_pairs()
+                self.current = self.pass_tree()
+                for i in range(size):
+                    each = fabs(self.mu[i] - self.old[i])
+                    most = each if each > most else most
+            done[0] += 1
+            change[0] = most
+            if most < tolerance:
+                break
+        return self.current
+
+    cdef void pass_pairs(self) noexcept nogil:
+        """New messages of all pairs, and R."""
+        cdef Arc* arc
+        cdef Arc* first
+        cdef Arc* second
+        cdef Pair* pair
+        cdef int i
+        cdef double q, Q, below, Below, r, start = now()
+        for i in range(self.arcs):
+            arc = self.arc + i
+            arc.odds, arc.R = self.odds(arc), 1.0
+        for i in range(self.pairs):
+            pair = self.pair + i
+            first, second = self.arc + pair.first, self.arc + pair.second
+            q, Q = first.odds * pair.to_first, second.odds * pair.to_second
+            below, Below = 1.0 + pair.x * q, 1.0 + pair.x * Q
+            r = 1.0 / (below * Below)
+            pair.to_first = (1.0 + Q) * below * r
+            pair.to_second = (1.0 + q) * Below * r
+            first.R *= pair.to_first
+            second.R *= pair.to_second
+        for i in range(self.arcs):
+            self.arc[i].R = 1.0 / self.arc[i].R
+        self.spent[0] += now() - start
+
+    cdef double odds(self, Arc* arc) noexcept nogil:
+        """mu / (1 - mu), which is what the other heads have."""
+        cdef double mu = self.mu[arc.at], others = 1.0 - mu
+        cdef int a, m
+        if others < 0.5:
+            m, others = self.p.modifiers[arc.number], 0.0
+            for a in range(self.p.offsets[m - 1], self.p.offsets[m]):
+                if a != arc.number:
+                    others += self.mu[at(self, a)]
+        return min(SURE, max(1.0 / SURE, mu / max(others, 1.0 / SURE)))
+
+    cdef bint pass_tree(self) noexcept nogil:
+        """False without a tree, or with too few digits of one."""
+        cdef Py_ssize_t n = self.p.n, s = self.stride
+        cdef Arc* arc
+        cdef int i
+        cdef double start = now()
+        cdef bint fine
+        memcpy(self.W, self.base, (n + 1) * s * sizeof(double))
+        if self.chart != NULL:
+            for i in range(self.arcs):
+                arc = self.arc + i
+                self.W[arc.at] += log(arc.R)
+            fine = eisner.sum_product(self.W, s, n, self.single_root, self.mu, s,
+                                      <double*>self.chart, -1) > -INFINITY
+        else:
+            for i in range(self.arcs):
+                arc = self.arc + i
+                self.W[arc.at] *= arc.R
+            fine = self.tree.solve()
+        self.spent[1] += now() - start
+        return fine
+
+    def beliefs(self, double[::1] out):
+        """Belief in each arc, (arcs,)."""
+        cdef int a
+        for a in range(self.p.arcs):
+            out[a] = min(1.0, max(0.0, self.mu[at(self, a)]))
+
+    def log_odds(self, double[::1] out, bint into_tree=False):
+        """Log-odds of the belief in each arc, or those that the tree factor is told, (arcs,)."""
+        cdef Arc arc
+        cdef int a
+        for a in range(self.p.arcs):
+            arc.number, arc.at, arc.R = a, at(self, a), 1.0
+            if self.place[a]:
+                arc.R = self.arc[self.place[a] - 1].R
+            out[a] = self.score[a] + log(arc.R) if into_tree else log(self.odds(&arc))
+
+    def times(self):
+        """Seconds in the passes over pairs and over the tree factor."""
+        return [self.spent[0], self.spent[1]]
