@@ -34,7 +34,7 @@ from cython_ext.propagators cimport (
     expected_crossing, pair_message, pair_total, run_chain, run_heads, run_joined, sigmoid,
     with_false,
 )
-from cython_ext.semiring cimport LOG, MAX, add_sizes, exponentials, pair_row, plus
+from cython_ext.semiring cimport LOG, MAX, add_sizes, exponentials, logarithms, pair_row, plus
 
 
 cdef enum:
@@ -139,6 +139,7 @@ cdef class BeliefPropagation:
     cdef double* weights                 # (parts,) exp of CHILDSEQ, or NULL
     cdef int32_t* pairs_from             # (arcs + 2,) of each arc in pairs_of, for RESIDUAL
     cdef int32_t* pairs_of               # (2 pairs,)
+    cdef double* zeros                   # (arcs,)
     cdef double* sent                    # (arcs,) tot when an arc last sent, for RESIDUAL
     cdef bint joined
     cdef bint crossing_odds              # the domain of the messages of NOCROSS
@@ -180,7 +181,7 @@ cdef class BeliefPropagation:
         self.score = checked("candidate arcs", scores, p.arcs)
         self.childseq = checked("parts childseq", childseq, p.childseq[2 * n + 2])
         self.nocross = checked("parts nocross", nocross, triangle(n))
-        self.memory = doubles((N_KINDS + 5) * (p.arcs + 8) + 10 * (n + 12))
+        self.memory = doubles((N_KINDS + 6) * (p.arcs + 8) + 10 * (n + 12))
         self.tot = self.memory
         self.old = self.tot + p.arcs + 8
         self.T = self.old + p.arcs + 8
@@ -192,7 +193,8 @@ cdef class BeliefPropagation:
             if present[kind]:
                 self.fam[kind] = self.P + (kind + 1) * (p.arcs + 8)
         self.sent = self.P + (N_KINDS + 1) * (p.arcs + 8)
-        self.scratch = self.sent + p.arcs + 8
+        self.zeros = self.sent + p.arcs + 8
+        self.scratch = self.zeros + p.arcs + 8
         if grand is not None:
             self.fill_rows(GRAND_ROWS, checked("parts grand", grand, p.grand[p.arcs]),
                            p.grand[p.arcs])
@@ -454,8 +456,9 @@ cdef class BeliefPropagation:
                     self.T[row.place], self.T + row.first, rows.x + row.start,
                     rows.to_one + row.start, rows.to_run + row.start, self.P + row.first,
                     row.count)
+            logarithms(self.P, self.zeros, p.arcs, self.T)
             for i in range(p.arcs):
-                fam[p.children[i]] = -log(self.P[i])
+                fam[p.children[i]] = -self.T[i]
             return
         for i in range(p.arcs):
             self.T[i] = self.tot[p.children[i]]
@@ -493,8 +496,9 @@ cdef class BeliefPropagation:
             self.to_second[i] = (1.0 + q) * Below * r
             self.P[a] *= self.to_first[i]
             self.P[b] *= self.to_second[i]
+        logarithms(self.P, self.zeros, self.p.arcs, self.T)
         for a in range(self.p.arcs):
-            self.fam[PAIRS][a] = -log(self.P[a])
+            self.fam[PAIRS][a] = -self.T[a]
 
     cdef inline void into_pair(self, Py_ssize_t i, double* one, double* other) noexcept nogil:
         """What comes into pair i, as log-odds."""
@@ -628,8 +632,9 @@ cdef class BeliefPropagation:
                     lam[k] = mean / l.ratio[k]
                     self.P[p.offsets[b - 1] + k] *= lam[k]
                 i += 1
+        logarithms(self.P, self.zeros, p.arcs, self.T)
         for a in range(p.arcs):
-            self.fam[CROSSINGS][a] = -log(self.P[a])
+            self.fam[CROSSINGS][a] = -self.T[a]
 
     cdef double crossing_answers(self, double* expected) noexcept nogil:
         """Sum of log Z of the NOCROSS factors; their beliefs in a crossing OUT, unless NULL."""
@@ -826,7 +831,7 @@ cdef class BeliefPropagation:
         candidate arcs hold no tree.
         """
         cdef int done = 0, kind, a
-        cdef double change = 0.0, belief
+        cdef double change = 0.0
         cdef bint fine = True
         if schedule == RESIDUAL_:
             if not self.by_logs:
@@ -839,8 +844,8 @@ cdef class BeliefPropagation:
             if schedule != PARALLEL_:
                 fine = self.pass_over(TREE_, 0.0)
                 self.add_up()
-            for a in range(self.p.arcs):
-                self.old[a] = sigmoid(self.tot[a])
+            self.look()
+            memcpy(self.old, self.P, self.p.arcs * sizeof(double))
             while fine and done < iterations:
                 for kind in range(N_KINDS):
                     if schedule == RESIDUAL_ and kind <= PAIRS:
@@ -854,13 +859,22 @@ cdef class BeliefPropagation:
                     self.add_up()
                 done += 1
                 change = 0.0
+                self.look()
                 for a in range(self.p.arcs):
-                    belief = sigmoid(self.tot[a])
-                    change = max(change, fabs(belief - self.old[a]))
-                    self.old[a] = belief
+                    change = max(change, fabs(self.P[a] - self.old[a]))
+                    self.old[a] = self.P[a]
                 if change < tolerance:
                     break
         return (done, change) if fine else None
+
+    cdef void look(self) noexcept nogil:
+        """P: beliefs in arcs, but for what is left beyond e^+-RANGE."""
+        cdef int a
+        for a in range(self.p.arcs):
+            self.P[a] = min(RANGE, max(-RANGE, -self.tot[a]))
+        exponentials(self.P, self.p.arcs, 0.0)
+        for a in range(self.p.arcs):
+            self.P[a] = 1.0 / (1.0 + self.P[a])
 
     cdef void settle(self, double damping, double tolerance) noexcept nogil:
         """Messages of GRAND, SIB and PAIRS by priority: of the arc whose total has changed most

@@ -24,7 +24,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from cython_ext.layout cimport (
-    Layout, Places, checked, cross, find_arc, outward, side_count, triangle,
+    Layout, Places, checked, cross, find_arc, outward, side_count, sided_arc, triangle,
 )
 
 cdef double LEAST_GAIN = 1e-10
@@ -41,6 +41,7 @@ cdef struct Climb:
     const double* grandsib
     const double* nocross
     double* attach               # (arcs,)
+    double* under                # (arcs,) of it the parts with children of the modifier
     int* arc                     # (n+1,) the arc into each word; of the root -1
     int* nearest                 # (2n+2,) [2h + side] the innermost child of h; 0: none
     int* next                    # (n+1,) the next child of the same head outwards; 0: none
@@ -69,20 +70,21 @@ cdef double chains(Climb* c, int h, const double* parts) noexcept nogil:
     return value
 
 
-cdef double below(Climb* c, int a) noexcept nogil:
-    """The parts with the arc a above: GRAND and GRANDSIB over the children of its modifier."""
+cdef void look_below(Climb* c, int m) noexcept nogil:
+    """Fill ``under`` for the arcs into m: GRAND and GRANDSIB parts over the children of m."""
     cdef Places* p = c.p
-    cdef int m = p.modifiers[a], side, x
-    cdef double value = 0.0
-    if c.grandsib != NULL:
-        value = chains(c, m, c.grandsib + p.grandsib[a])
-    if c.grand != NULL:
-        for side in range(2):
-            x = c.nearest[2 * m + side]
-            while x:
-                value += c.grand[p.grand[a] + p.rank[c.arc[x]]]
-                x = c.next[x]
-    return value
+    cdef int first = p.offsets[m - 1], end = p.offsets[m], side, x, a, rank
+    for a in range(first, end):
+        c.under[a] = chains(c, m, c.grandsib + p.grandsib[a]) if c.grandsib != NULL else 0.0
+    if c.grand == NULL:
+        return
+    for side in range(2):
+        x = c.nearest[2 * m + side]
+        while x:
+            rank = p.rank[c.arc[x]]
+            for a in range(first, end):
+                c.under[a] += c.grand[p.grand[a] + rank]
+            x = c.next[x]
 
 
 cdef double pairs(Climb* c, int a) noexcept nogil:
@@ -110,21 +112,32 @@ cdef inline double inserted(const double* rows, int inner, int at, int outer) no
             - rows[triangle(outer) + inner])
 
 
-cdef double attach(Climb* c, int a) noexcept nogil:
-    """What a brings, as defined above.  O(children of its head and of its modifier), O(n) with
-    NOCROSS."""
+cdef inline double attached(Climb* c, int a, int h, int side, int at, int inner,
+                            int outer) noexcept nogil:
+    """What a brings, as defined above, with ``under`` up to date; its head and places on a side."""
     cdef Places* p = c.p
-    cdef int h = p.heads[a], m = p.modifiers[a], above = c.arc[h], side = m > h
-    cdef int at, inner, outer, place, x
+    cdef int above = c.arc[h]
     cdef double value = c.link[a]
     if c.grand != NULL and h:
-        value += c.grand[p.grand[above] + p.rank[a]]
-    if c.grand != NULL or c.grandsib != NULL:
-        value += below(c, a)
+        value += c.grand[p.grand[above] + p.n_left[h] + (at - 1 if side else -at)]
+    value += c.under[a]
     if c.sib != NULL or c.nocross != NULL:
         value += pairs(c, a)
+    if c.childseq != NULL:
+        value += inserted(c.childseq + p.childseq[2 * h + side], inner, at, outer)
+    if c.grandsib != NULL and h:
+        value += inserted(
+            c.grandsib + p.grandsib[above] + (p.childseq[2 * h + side] - p.childseq[2 * h]),
+            inner, at, outer)
+    return value
+
+
+cdef double attach(Climb* c, int a) noexcept nogil:
+    """The same of any arc.  O(children of its head), O(n) with NOCROSS."""
+    cdef Places* p = c.p
+    cdef int h = p.heads[a], side = p.modifiers[a] > h, at = outward(p, a)
+    cdef int inner = 0, outer = side_count(p, h, side) + 1, place, x
     if c.childseq != NULL or (c.grandsib != NULL and h):
-        at, inner, outer = outward(p, a), 0, side_count(p, h, side) + 1
         x = c.nearest[2 * h + side]
         while x:
             place = outward(p, c.arc[x])
@@ -134,13 +147,26 @@ cdef double attach(Climb* c, int a) noexcept nogil:
             if place < at:
                 inner = place
             x = c.next[x]
-        if c.childseq != NULL:
-            value += inserted(c.childseq + p.childseq[2 * h + side], inner, at, outer)
-        if c.grandsib != NULL and h:
-            value += inserted(
-                c.grandsib + p.grandsib[above] + (p.childseq[2 * h + side] - p.childseq[2 * h]),
-                inner, at, outer)
-    return value
+    return attached(c, a, h, side, at, inner, outer)
+
+
+cdef void attach_all(Climb* c, int h) noexcept nogil:
+    """The same of every arc out of h, from the head outwards, the children passed on the way."""
+    cdef Places* p = c.p
+    cdef int side, x, inner, outer, end, at, a
+    for side in range(0 if h else 1, 2):
+        end = side_count(p, h, side) + 1
+        x = c.nearest[2 * h + side]
+        inner, outer = 0, outward(p, c.arc[x]) if x else end
+        for at in range(1, end):
+            a = sided_arc(p, h, side, at)
+            if at < outer:
+                c.attach[a] = attached(c, a, h, side, at, inner, outer)
+                continue
+            x = c.next[x]
+            outer = outward(p, c.arc[x]) if x else end
+            c.attach[a] = attached(c, a, h, side, at, inner, outer)
+            inner = at
 
 
 cdef double total(Climb* c) noexcept nogil:
@@ -151,8 +177,9 @@ cdef double total(Climb* c) noexcept nogil:
         if c.childseq != NULL:
             value += chains(c, h, c.childseq + c.p.childseq[2 * h])
         if h:
-            value += c.link[c.arc[h]] + below(c, c.arc[h])
-            twice += pairs(c, c.arc[h])
+            value += c.link[c.arc[h]] + c.under[c.arc[h]]
+            if c.sib != NULL or c.nocross != NULL:
+                twice += pairs(c, c.arc[h])
     return value + 0.5 * twice
 
 
@@ -178,18 +205,20 @@ cdef void move(Climb* c, int a) noexcept nogil:
 
 cdef void refresh(Climb* c, int x) noexcept nogil:
     """Compute the entries of the arcs out of x and into it."""
-    cdef int i
-    for i in range(c.p.first[x], c.p.first[x + 1]):
-        c.attach[c.p.children[i]] = attach(c, c.p.children[i])
+    cdef int a
     if x:
-        for i in range(c.p.offsets[x - 1], c.p.offsets[x]):
-            c.attach[i] = attach(c, i)
+        look_below(c, x)
+        for a in range(c.p.offsets[x - 1], c.p.offsets[x]):
+            c.attach[a] = attach(c, a)
+    attach_all(c, x)
 
 
 cdef void refresh_all(Climb* c) noexcept nogil:
-    cdef int a
-    for a in range(c.p.arcs):
-        c.attach[a] = attach(c, a)
+    cdef int x
+    for x in range(1, c.p.n + 1):
+        look_below(c, x)
+    for x in range(c.p.n + 1):
+        attach_all(c, x)
 
 
 cdef bint descends(Climb* c, int x, int m) noexcept nogil:
@@ -212,8 +241,12 @@ cdef double exchange(Climb* c, int a, int b) noexcept nogil:
     cdef int old = c.arc[c.p.modifiers[a]]
     cdef double gain = c.attach[a] - c.attach[old]
     move(c, a)
+    if c.p.heads[old] == c.root:
+        look_below(c, c.root)
     gain += attach(c, b) - attach(c, c.arc[c.root])
     move(c, old)
+    if c.p.heads[old] == c.root:
+        look_below(c, c.root)
     return gain
 
 
@@ -278,9 +311,9 @@ def climb(
     """Climb from a tree to one that no move makes better: its score, the moves, what they gained.
 
     Scores must be finite.  That ``heads`` is a tree of the kind wanted, over candidate arcs, is the
-    caller's promise.  Releases the GIL.  O(arcs children) time at first; a round reads arcs, and a
-    move computes O(arcs / n children) again, on average.  With NOCROSS O(arcs n) for either.
-    O(arcs + n) memory.
+    caller's promise.  Releases the GIL.  O(arcs) time at first and for a round, O(arcs / n) for a
+    move, on average; times children with SIB or GRANDSIB, times n with NOCROSS.  O(arcs + n)
+    memory.
     """
     cdef Places* p = &layout.places
     cdef Climb c
@@ -295,11 +328,12 @@ def climb(
     c.grand = checked("parts grand", grand, p.grand[p.arcs])
     c.grandsib = checked("parts grandsib", grandsib, p.grandsib[p.arcs])
     c.nocross = checked("parts nocross", nocross, triangle(p.n))
-    memory = calloc(1, p.arcs * sizeof(double) + 4 * (p.n + 1) * sizeof(int))
+    memory = calloc(1, 2 * p.arcs * sizeof(double) + 4 * (p.n + 1) * sizeof(int))
     if memory == NULL:
         raise MemoryError
     c.attach = <double*>memory
-    c.arc = <int*>(c.attach + p.arcs)
+    c.under = c.attach + p.arcs
+    c.arc = <int*>(c.under + p.arcs)
     c.next = c.arc + p.n + 1
     c.nearest = c.next + p.n + 1
     with nogil:

@@ -36,24 +36,6 @@ cdef double LOG_GROWTH = 1.9095425048844386
 AUTO, SCALED, LOG_DOMAIN = -1, SUM, LOG      # `method` of the functions below
 
 
-cdef struct Chart:
-    Py_ssize_t n
-    Py_ssize_t first             # 0 when word 0 is in the chart, 1 when it is not
-    Py_ssize_t stride
-    int semiring
-    const double* w              # (n+1, w_stride) weights: scores, or scaled exp of scores
-    Py_ssize_t w_stride
-    double shift                 # log of what each tree's weight was divided by
-    double* C
-    double* CT
-    double* I
-    double* IT
-    double* oC                   # outside of C, and its transpose
-    double* oCT
-    double* V                    # symmetric: link of i < j, then (outside of link) of i, j
-    double* tables               # for w
-
-
 cdef inline size_t table_size(Py_ssize_t n) noexcept nogil:
     return (n + 1) * (n + 8) + 8
 
@@ -259,6 +241,22 @@ cdef size_t scratch_bytes(Py_ssize_t n) noexcept nogil:
     return (3 * table_size(n) + 3 * (n + 4)) * sizeof(double)
 
 
+cdef double best_spans(
+    Chart* chart,
+    const double* scores,        # IN       as for ``decode``
+    Py_ssize_t stride,
+    Py_ssize_t n,
+    bint single_root,
+    void* scratch,               # OUT      scratch_bytes(n): C, CT and I of the chart
+) noexcept nogil:
+    """The best score of each span; that of the best tree returned."""
+    lay_out(chart, <double*>scratch, n, single_root)
+    chart.V = NULL
+    chart.semiring = MAX
+    chart.w, chart.w_stride = scores, stride
+    return inside(chart)
+
+
 cdef double decode(
     const double* scores,        # IN       (n+1, stride) scores[head, modifier]
     Py_ssize_t stride,
@@ -271,11 +269,7 @@ cdef double decode(
     cdef Chart chart
     cdef double value = 0.0
     cdef Py_ssize_t m
-    lay_out(&chart, <double*>scratch, n, single_root)
-    chart.V = NULL
-    chart.semiring = MAX
-    chart.w, chart.w_stride = scores, stride
-    if inside(&chart) == -INFINITY:
+    if best_spans(&chart, scores, stride, n, single_root, scratch) == -INFINITY:
         return -INFINITY
     walk(&chart, NULL, heads, <int*>(<double*>scratch + 3 * table_size(n)))
     for m in range(1, n + 1):                    # in the order of words, whatever the splits

@@ -2,6 +2,10 @@
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 
+cdef extern from "simd.h" nogil:
+    bint all_finite(const double* x, Py_ssize_t n, bint hard)
+
+
 cdef enum:
     SIB_ = 0
     CHILDSEQ_ = 1
@@ -80,17 +84,13 @@ cdef inline const double* checked(
     what, const double[::1] scores, int64_t count, bint hard=False
 ) except? NULL:
     """The scores; NULL for None.  ValueError unless there is one for each, finite, hard: or -inf."""
-    cdef bint bad = False
-    cdef int64_t i
     if scores is None:
         return NULL
     if scores.shape[0] != count:
         raise ValueError(f"{count} {what} have {scores.shape[0]} scores")
     if count == 0:
         return NULL
-    for i in range(count):
-        bad |= not (scores[i] < INFINITY and (hard or scores[i] > -INFINITY))
-    if bad:
+    if not all_finite(&scores[0], count, hard):
         raise ValueError(f"{what} have scores that are not finite")
     return &scores[0]
 

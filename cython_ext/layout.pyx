@@ -175,6 +175,23 @@ cdef class Layout:
                 raise ValueError(f"the arc from {tree[m]} to {m} is not a candidate")
         return array
 
+    def spread(self, const double[::1] values, double fill):
+        """Values of arcs (arcs,) as (n+1, n+1) [head, modifier], float64; others are ``fill``."""
+        cdef Places *p = &self.places
+        cdef Py_ssize_t width = p.n + 1, i
+        cdef int a
+        if values.shape[0] != p.arcs:
+            raise ValueError(f"{p.arcs} candidate arcs have {values.shape[0]} values")
+        matrix = np.empty((width, width))
+        cdef double[:, ::1] view = matrix
+        cdef double *out = &view[0, 0]
+        with nogil:
+            for i in range(width * width):
+                out[i] = fill
+            for a in range(p.arcs):
+                out[p.heads[a] * width + p.modifiers[a]] = values[a]
+        return matrix
+
     def fired(self, int family, const int32_t[::1] tree):
         """Places of the parts that are in a tree, int64.  tree: (n+1,) heads.
 

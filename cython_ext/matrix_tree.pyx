@@ -17,7 +17,7 @@ no other word is left to head takes the root itself: the words after it keep no 
 through it, and for them the root is a head like any other.  ``taker`` is that word; 1 if there is
 none; n + 1, beyond all words, when several roots are allowed.
 
-The factor F and its transpose FT hold p above the diagonal and the w[k,m] that k left with below it:
+The factor F and its transpose FT hold p above the diagonal and below it the w[k,m] of words gone:
 
     F[h,k] = p[h,k],  F[k,m] = w[k,m],   h, m < k
 

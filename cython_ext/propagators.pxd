@@ -9,7 +9,7 @@ from libc.math cimport INFINITY, exp, log, log1p
 from libc.stdint cimport int32_t
 
 from cython_ext.semiring cimport (
-    LOG, MAX, SUM, add_scaled, dot, exponentials, plus, zero,
+    LOG, MAX, SUM, add_scaled, dot, exponentials, logarithms, plus, zero,
 )
 
 
@@ -93,6 +93,14 @@ cdef inline void exactly_one(
                     others += e[i]
             second = top + log(others)
             total = others + e[best]
+    if semiring != MAX and total > 0.0 and weight != NULL:
+        for i in range(n):
+            e[i] = total - e[i] if i != best else 1.0
+        logarithms(e, weight, n, lam)
+        for i in range(n):
+            lam[i] = capped(-lam[i] - top)
+        lam[best] = capped(weight[best] - second)
+        return
     for i in range(n):
         own = weight[i] if weight != NULL else 0.0
         if i == best:

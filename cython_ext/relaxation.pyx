@@ -37,7 +37,7 @@ cdef struct Bounds:                      # of a sentence's parts
     const int32_t* ids                   # (count, positions)
     int size[TABLES]
     const float* triples[TABLES]
-    const float* pairs[3 * TABLES]       # without the third, the second, the first
+    const float* pairs[3 * TABLES]       # the first two, the first and any other, the last two
 
 
 cdef class PartBounds:
@@ -74,8 +74,10 @@ cdef class PartBounds:
             self.tables.size[t], self.tables.triples[t] = len(table), &triples[0, 0, 0, 0]
             self.lowest += table.min()
             self.highest += table.max()
-            for i in range(3):
-                both = np.stack([table[..., 0].min(2 - i), table[..., 1].max(2 - i)], -1)
+            two, outer, last = (
+                np.stack([table[..., 0].min(k), table[..., 1].max(k)], -1) for k in (2, 1, 0))
+            other = np.stack([np.minimum(two, outer)[..., 0], np.maximum(two, outer)[..., 1]], -1)
+            for i, both in enumerate((two, other, last)):
                 pairs = both
                 self.tables.pairs[3 * t + i] = &pairs[0, 0, 0]
                 self.keep.append(both)
@@ -129,19 +131,27 @@ cdef inline double worth_of_part(const Bounds* b, int i, int j, int k, double ep
     return worth(b.factor * low, b.factor * high, eps, forward)
 
 
-cdef inline double worth_of_arc(const Bounds* b, int without, int i, int j, double eps,
-                                bint forward) noexcept nogil:
-    """Of any part in which two positions are i and j."""
-    cdef double low = b.low, high = b.high
+cdef void worth_of_arcs(const Bounds* b, int without, int i, double eps, bint forward,
+                        double* out, double* scratch) noexcept nogil:
+    """out[j], j = 0..n: the largest worth of parts in which two positions are i and j.
+
+    scratch: (2, n+1)
+    """
+    cdef double* low = scratch
+    cdef double* high = scratch + b.positions
     cdef const int32_t* ids = b.ids
-    cdef const float* entry
-    cdef int t
+    cdef const float* row
+    cdef int t, j
+    for j in range(b.positions):
+        low[j], high[j] = b.low, b.high
     for t in range(b.count):
-        entry = b.pairs[3 * t + without] + 2 * (<Py_ssize_t>ids[i] * b.size[t] + ids[j])
-        low += entry[0]
-        high += entry[1]
+        row = b.pairs[3 * t + without] + 2 * <Py_ssize_t>ids[i] * b.size[t]
+        for j in range(b.positions):
+            low[j] += row[2 * ids[j]]
+            high[j] += row[2 * ids[j] + 1]
         ids += b.positions
-    return worth(b.factor * low, b.factor * high, eps, forward)
+    for j in range(b.positions):
+        out[j] = worth(b.factor * low[j], b.factor * high[j], eps, forward)
 
 
 cdef double largest_size(const double* scores, int64_t size) noexcept nogil:
@@ -255,9 +265,9 @@ cdef class Separation:
     cdef object keep
     cdef Bounds bounds
     cdef Py_ssize_t stride
-    cdef double* caps                    # (n+1, stride) gain / mu of an arc in the second place, at
-    cdef double* caps_above              # least, and of GRAND in the first; below 0: not known yet
-    cdef double* joint                   # (stride,) of a row of pairs
+    cdef double* caps                    # (n+1, stride) see `fill_caps`
+    cdef double* caps_above
+    cdef double* joint                   # (2, stride) of a row of pairs, and scratch
     cdef int32_t* number                 # (n+1, stride) of arcs
     cdef int32_t* likely                 # (stride,)
     cdef uint8_t* taken                  # (parts,)
@@ -308,19 +318,21 @@ cdef class Separation:
         self.least = worth(low, high, 0.0, forward)
         self.least = eps / self.least if self.least > 0.0 else 0.0
         size = (p.n + 1) * self.stride
-        self.caps = <double*>malloc((2 * size + self.stride) * sizeof(double))
+        self.caps = <double*>malloc((2 * size + 2 * self.stride) * sizeof(double))
         self.number = <int32_t*>malloc((size + self.stride) * sizeof(int32_t))
         self.taken = <uint8_t*>calloc(max(1, self.size), sizeof(uint8_t))
         if self.caps == NULL or self.number == NULL or self.taken == NULL:
             raise MemoryError
         self.caps_above, self.joint = self.caps + size, self.caps + 2 * size
+        memset(self.caps, 0, (2 * size + 2 * self.stride) * sizeof(double))
         self.likely = self.number + size
-        for i in range(2 * size):
-            self.caps[i] = 0.0
         for a in range(p.arcs):
-            i = p.heads[a] * self.stride + p.modifiers[a]
-            self.number[i] = a
-            self.caps[i] = self.caps_above[i] = -1.0 if self.lazy is not None else INFINITY
+            self.number[p.heads[a] * self.stride + p.modifiers[a]] = a
+        if self.lazy is not None:
+            self.fill_caps()
+        else:
+            for i in range(2 * size):
+                self.caps[i] = INFINITY
 
     def __dealloc__(self):
         free(self.caps)
@@ -330,23 +342,24 @@ cdef class Separation:
         free(self.last.of)
         free(self.chosen.of)
 
-    cdef double cap(self, int h, int m, bint above) noexcept nogil:
-        """At least gain / mu of any part with the arc in the second place, or above the other."""
-        cdef Py_ssize_t i = h * self.stride + m
-        cdef double* caps = self.caps_above if above else self.caps
-        if caps[i] < 0.0:
-            if self.sib:                         # its place may be the second or the third
-                caps[i] = max(worth_of_arc(&self.bounds, 0, h, m, self.eps, self.forward),
-                              worth_of_arc(&self.bounds, 1, h, m, self.eps, self.forward))
-            else:
-                caps[i] = worth_of_arc(&self.bounds, 0 if above else 2, h, m, self.eps, self.forward)
-        return caps[i]
+    cdef void fill_caps(self) noexcept nogil:
+        """At least gain / mu of any part with an arc in the second place, and of GRAND in the first.
+
+        The second place of SIB may be that of the nearer or of the farther one.
+        """
+        cdef Py_ssize_t s = self.stride
+        cdef double* scratch = self.joint
+        cdef int h
+        for h in range(self.p.n + 1):
+            worth_of_arcs(&self.bounds, 1 if self.sib else 2, h, self.eps, self.forward,
+                          self.caps + h * s, scratch)
+            if not self.sib:
+                worth_of_arcs(&self.bounds, 0, h, self.eps, self.forward,
+                              self.caps_above + h * s, scratch)
 
     cdef bint possible(self, int h, int m, int k, const Found* pair) noexcept nogil:
         """Whether h -> m with its sibling h -> k, or with m -> k, may gain more than eps."""
         cdef double most
-        if self.taken[pair.place]:
-            return False
         if self.scores != NULL:
             most = self.scores[pair.place]
             most = worth(most, most, self.eps, self.forward)
@@ -354,7 +367,7 @@ cdef class Separation:
             most = worth_of_part(&self.bounds, h, k, m, self.eps, self.forward)
         else:
             most = worth_of_part(&self.bounds, h, m, k, self.eps, self.forward)
-        return pair.mu * most > self.eps
+        return pair.mu * most > self.eps and not self.taken[pair.place]
 
     cdef bint find(self, const double* mu, TreePairs tree) noexcept nogil:
         """The parts that may gain more than eps, by beliefs ``mu`` (n+1, stride); False: no memory.
@@ -368,16 +381,13 @@ cdef class Separation:
         cdef Found* pair
         cdef int i, j, a, h, m, k, head, end, live
         self.found.count = 0
-        for a in range(p.arcs):                  # caps of all arcs that count
-            if mu[p.heads[a] * s + p.modifiers[a]] > self.least:
-                self.cap(p.heads[a], p.modifiers[a], False)
         for i in range(p.arcs):
             a = p.children[i] if self.sib else i         # in the order of the parts
             h, m = p.heads[a], p.modifiers[a]
             belief = mu[h * s + m]
             if not belief > self.least or (self.sib and self.one_root and h == 0):
                 continue
-            cap = self.cap(h, m, not self.sib)
+            cap = (self.caps if self.sib else self.caps_above)[h * s + m]
             if not belief * cap > self.eps:
                 continue
             # SIB: a and a child before it.  GRAND: a and a child of its modifier.
@@ -544,7 +554,7 @@ def relax_few(FewPairs messages, list separations, double rounds, int iterations
     cold : bool, whether each solution begins anew
 
     Returns rounds, solutions, iterations, the largest last change of a belief, and seconds of
-    separation, those of scoring included; or None where ``FewPairs.run`` does.
+    separation without those of scoring; or None where ``FewPairs.run`` does.
     """
     cdef int done, all_done = 0, solutions = 0
     cdef double change, spent = 0.0, start
@@ -584,4 +594,6 @@ def relax_few(FewPairs messages, list separations, double rounds, int iterations
         spent += now() - start
         if not added:
             break
+    for each in separations:
+        spent -= each.seconds
     return r, solutions, all_done, change, spent

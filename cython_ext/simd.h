@@ -213,6 +213,16 @@ KERNEL void log_plus_rows(const double *x, const double *rows, index_t stride, i
 
 /* Scores.  Those that count are rows 0..n, columns 1..n, without the diagonal. */
 
+/* 1 if all x[i] are finite, hard: or -inf. */
+KERNEL int all_finite(const double *x, index_t n, int hard)
+{
+    int64_t bad = 0;
+    double least = hard ? -INFINITY : -1.7976931348623157e308;
+    for (index_t i = 0; i < n; i++)
+        bad += !(x[i] >= least) | !(x[i] < INFINITY);
+    return bad == 0;
+}
+
 /* 1 unless a score that counts is NaN or +inf. */
 KERNEL int all_below_infinity(const double *scores, index_t stride, index_t n)
 {

@@ -155,7 +155,7 @@ cdef class TreePairs:
             self.T(p.modifiers[e], f) * self.T(p.modifiers[f], e))
 
     cdef void run(self, int g, int m, int head, double* out) noexcept nogil:
-        """P(g -> m, head -> k) for k = 0..n, within bounds.  With one root, the head is not 0.
+        """P(g -> m, head -> k), (stride,), within bounds.  With one root, the head is not 0.
 
         T[m, head -> k] = K[m,k] - K[m,head] and, along k, T[k, g -> m] = KT[m,k] - KT[g,k].
         """
@@ -168,7 +168,7 @@ cdef class TreePairs:
                 column = less
             less = self.K                        # row 0 is 0
         pair_row_marginals(self.mu[g * s + m], self.W[g * s + m], self.mu + head * s,
-                           self.W + head * s, row, row[head], column, less, out, self.p.n + 1)
+                           self.W + head * s, row, row[head], column, less, out, s)
 
     def marginals(self):
         """Of each arc, (arcs,) float64."""

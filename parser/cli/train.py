@@ -96,7 +96,7 @@ from parser.treebank import read_all
 @click.option(
     "--recency",
     type=float,
-    help="Weights after t steps count t^RECENCY in their average; 0: all alike.  [default: 0]",
+    help="Weights after t steps count t^RECENCY in their average; 0: all alike.  [default: 2]",
 )
 @click.option("--k", type=int, help="Trees in a MIRA step.  [default: 1]")
 @click.option("--seed", type=int, help="[default: 0]")

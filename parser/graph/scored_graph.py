@@ -272,7 +272,8 @@ class ScoredGraph:
         if factor == 1.0:
             return self
         parts = {family: factor * scores for family, scores in self.parts.items()}
-        return replace(self, scores=factor * self.scores, parts=parts)
+        kind = self.projective, self.single_root
+        return ScoredGraph(self.arcs, factor * self.scores, *kind, parts, self.pairs)
 
     def index(self, family: str) -> np.ndarray:
         """Positions of each part of a family, (positions, parts) int32, as FAMILIES names them.
@@ -294,9 +295,7 @@ class ScoredGraph:
 
     def spread(self, values: np.ndarray, fill: float = 0.0) -> np.ndarray:
         """Per-arc values as (n+1, n+1) ``[head, modifier]``."""
-        matrix = np.full((self.n + 1, self.n + 1), fill)
-        matrix[self.heads, self.modifiers] = values
-        return matrix
+        return self.arcs.layout.spread(np.ascontiguousarray(values, np.float64), fill)
 
     def gather(self, matrix: np.ndarray) -> np.ndarray:
         """Per-arc values of a matrix ``[head, modifier]``: the inverse of `spread`."""
@@ -323,7 +322,10 @@ class ScoredGraph:
 
     def score(self, tree: np.ndarray) -> float:
         """Score of the tree ``heads`` (n+1,) under all families."""
-        return sum(float(v[self.fired(f, tree)].sum()) for f, v in self.values.items())
+        total = float(self.scores[self.fired(LINK, tree)].sum())
+        for family, scores in self.parts.items():
+            total += float(scores[self.fired(family, tree)].sum())
+        return total
 
 
 def dot(a: Values, b: Values) -> float:

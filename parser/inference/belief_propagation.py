@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 BYTES = {GRAND: 24, SIB: 24, CHILDSEQ: 8, PAIR: 32}  # of messages, for a part
 BYTES_LIMIT = 4 * 2**30
+NO_PAIRS = np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0)
 
 
 @dataclass
@@ -128,9 +129,9 @@ class BeliefPropagation(Engine):
         NoTreeError
             If the candidate arcs hold no tree of the kind that inference or decoding wants.
         """
-        messages, result = self._propagate(graph.scaled(self.scale))
-        heads = self._decode(graph, messages, result.marginals)
-        return replace(result, heads=heads, score=graph.score(heads))
+        messages, found = self._propagate(graph.scaled(self.scale))
+        heads = self._decode(graph, messages, found["marginals"])
+        return Result(heads, graph.score(heads), **found)
 
     def expectations(self, graph: ScoredGraph) -> Result:
         """Bethe log Z, beliefs in arcs (arcs,) and of factors (parts,), of scores as they are.
@@ -139,10 +140,10 @@ class BeliefPropagation(Engine):
         cross.  Parts of arcs that are in no tree together have belief 0.  `scale` is the decoder's.
         Errors as for `best`.
         """
-        messages, result = self._propagate(graph)
+        messages, found = self._propagate(graph)
         beliefs = {family: np.zeros(len(scores)) for family, scores in graph.parts.items()}
         log_z = messages.answers(*map(beliefs.get, (GRAND, SIB, PAIR, CHILDSEQ, NOCROSS)))
-        return replace(result, log_z=log_z, part_marginals=beliefs)
+        return Result(log_z=log_z, part_marginals=beliefs, **found)
 
     def k_best(self, graph: ScoredGraph, k: int) -> list[Result]:
         """The k best trees of the final tree factor, best first by it; scores are the graph's."""
@@ -184,8 +185,8 @@ class BeliefPropagation(Engine):
         messages.log_odds(weights := np.empty(len(graph.scores)), True)
         return self._first_order(graph, weights)
 
-    def _propagate(self, graph: ScoredGraph) -> tuple[bp.BeliefPropagation, Result]:
-        """Run; the kernel with its messages, and what every answer has."""
+    def _propagate(self, graph: ScoredGraph) -> tuple[bp.BeliefPropagation, dict[str, Any]]:
+        """Run; the kernel with its messages, and what every Result has."""
         self._check_usable(graph)
         done, change, messages = 0, 0.0, None
         for step in range(self.anneal + 1):
@@ -194,7 +195,9 @@ class BeliefPropagation(Engine):
                 messages.take_messages(warm)
             ran, change = self._run(messages, graph)
             done += ran
-        return messages, self._result(graph, messages, done, change)
+        messages.beliefs(marginals := np.empty(len(graph.scores)))
+        spent = dict(zip(bp.TIMES, messages.times(), strict=True))
+        return messages, self._found(marginals, done, change, spent)
 
     def _check_usable(self, graph: ScoredGraph) -> None:
         """GraphError if there is no propagator for a factor, or no room for the messages."""
@@ -222,17 +225,16 @@ class BeliefPropagation(Engine):
             raise failure(batch, 0, graph.single_root, graph.projective)
         return ran
 
-    def _result(
-        self, graph: ScoredGraph, messages: bp.BeliefPropagation, done: int, change: float
-    ) -> Result:
-        messages.beliefs(marginals := np.empty(len(graph.scores)))
-        return Result(
-            marginals=marginals,
-            iterations=done,
-            converged=change < self.tolerance,
-            change=change,
-            seconds=dict(zip(bp.TIMES, messages.times(), strict=True)),
-        )
+    def _found(
+        self, marginals: np.ndarray, iterations: int, change: float, seconds: dict[str, float]
+    ) -> dict[str, Any]:
+        return {
+            "marginals": marginals,
+            "iterations": iterations,
+            "converged": change < self.tolerance,
+            "change": change,
+            "seconds": seconds,
+        }
 
     def _kernel(self, graph: ScoredGraph) -> bp.BeliefPropagation:
         first, second, theta = self._pairs(graph)
@@ -255,6 +257,8 @@ class BeliefPropagation(Engine):
 
     def _pairs(self, graph: ScoredGraph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Two arcs each and their scores: PAIR, then those that the constraint forbids."""
+        if PAIR not in graph.parts and self.constraint in ("tree", "exactly1", "atmost1", "none"):
+            return NO_PAIRS
         pairs = [np.zeros((2, 0), np.int32)]
         scores = [np.zeros(0)]
         if PAIR in graph.parts:

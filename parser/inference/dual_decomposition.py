@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count
 
 import numpy as np
 
-from cython_ext import automata
+from cython_ext import ascent, automata
 from cython_ext.lagrangian import RULES
 from parser.graph import CHILDSEQ, GRAND, GRANDSIB, LINK, ScoredGraph
 from parser.inference.engine import Certificate, Engine, Result
@@ -19,7 +16,6 @@ from parser.inference.integer_program import decide
 
 PARTS = (CHILDSEQ, GRAND, GRANDSIB)  # in the order of the kernel's arguments
 
-NODE_ITERATIONS = 200  # at most, in branch and bound
 PROOF_ITERATIONS = 10  # of `certifies`; where scores moved by a tenth of a margin, enough for most
 
 
@@ -27,17 +23,23 @@ PROOF_ITERATIONS = 10  # of `certifies`; where scores moved by a tenth of a marg
 class DualDecomposition(Engine):
     """Head automata and a spanning tree, or a projective one, that are made to agree.
 
-    Koo et al. (2010); the recurrences are in `cython_ext/automata.pyx`.  Agreement, or bounds that
-    meet, prove that the tree is the best one.  Otherwise the best tree met is improved by hill
-    climbing, and the certificate has the gap.
+    Sweeps of block coordinate ascent drop most arcs, and branch and bound decides among the others
+    (`cython_ext/ascent.pyx`).  What is left open then is for the subgradients of Koo et al. (2010;
+    `cython_ext/automata.pyx`).  Bounds that meet, or agreement, prove that the tree is the best
+    one.  Otherwise the best tree met is improved by hill climbing, and the certificate has the gap.
 
-    An iteration costs O(n K^3) for K candidate heads a word and as many children, less what need
-    not be solved again, and O(n^2) for the tree; O(n^3) if projective.
+    A sweep or an iteration costs O(n K^3) for K candidate heads a word and as many children, less
+    what need not be solved again, and O(n^2) for the tree; O(n^3) if projective.
 
     Parameters
     ----------
+    sweeps : int
+        At most, over the whole problem.  0: subgradients alone.
+    nodes : int
+        Problems of branch and bound, of some sweeps each, at most.  0: none, so that what is proved
+        is proved by one relaxation.
     iterations : int
-        At most.
+        Of subgradients, at most.
     rule : str
         Of the step size: constant, decreasing, dual-progress, halving, polyak, bounded-polyak
         (`cython_ext/lagrangian.pyx`).
@@ -45,11 +47,10 @@ class DualDecomposition(Engine):
         Of the steps, in the unit of the scores; 0: the gap of the first iteration, shared out among
         the arcs that disagree.
     split : float
-        The share of an arc's score that starts with the automata; the rest is the tree's.
+        The share of an arc's score that is the automata's where subgradients start without sweeps;
+        the rest is the tree's.
     exact : {"no", "yes"}
-        Whether to go on until the tree is proved best: by branch and bound, after `nodes` of which
-        an integer program decides, within its time limit.
-    nodes : int
+        Whether an integer program decides where all this proves nothing, within its time limit.
     """
 
     iterations: int = 500
@@ -57,6 +58,7 @@ class DualDecomposition(Engine):
     scale: float = 0.0
     split: float = 1.0
     exact: str = "no"
+    sweeps: int = 5
     nodes: int = 200
 
     name = "dual-decomposition"
@@ -74,16 +76,18 @@ class DualDecomposition(Engine):
             raise ValueError(f"split: 0 to 1, got {self.split}")
         if self.exact not in ("no", "yes"):
             raise ValueError(f"exact: no or yes, got {self.exact!r}")
-        if self.nodes < 1:
-            raise ValueError(f"nodes: 1 or more, got {self.nodes}")
+        if self.sweeps < 0:
+            raise ValueError(f"sweeps: 0 or more, got {self.sweeps}")
+        if self.nodes < 0 or (self.nodes and not self.sweeps):
+            raise ValueError(f"nodes: 0 or more, and 0 without sweeps, got {self.nodes}")
 
     def proving(self) -> Engine:
         return replace(self, exact="yes")
 
     def best(self, graph: ScoredGraph) -> Result:
-        """heads (n+1,) int32, score, certificate, iterations, converged, multipliers (2, arcs) and
-        resolved (iterations,); arc_values (arcs,), of the tree if it is proved best, else means of
-        the copies.
+        """heads (n+1,) int32, score, certificate, iterations (sweeps and subgradients), converged,
+        multipliers (2, arcs), resolved (subgradients,); arc_values (arcs,), of the tree if it is
+        proved best, else means of the copies.
 
         Raises
         ------
@@ -101,24 +105,88 @@ class DualDecomposition(Engine):
         if result.converged:
             return result
         heads, bounds = improve(graph, result.heads, result.certificate)
-        result = replace(
+        if not bounds.optimal and self.exact == "yes":
+            heads, bounds = decide(graph, heads, bounds)
+        return replace(
             result,
             heads=heads,
             score=bounds.primal,
             certificate=bounds,
+            arc_values=chosen(graph, heads) if bounds.optimal else result.arc_values,
             converged=bounds.optimal,
         )
-        return result if bounds.optimal or self.exact == "no" else self.prove(graph, result)
 
-    def solve(self, graph: ScoredGraph, multipliers: np.ndarray | None = None) -> Result | None:
-        """One run, from given multipliers (2, arcs) on; None if there is no tree.
+    def solve(self, graph: ScoredGraph) -> Result | None:
+        """Without what `best` does when nothing is proved; None if there is no tree.
 
         The result is converged if the tree is proved best.
         """
-        arcs = len(graph.scores)
-        multipliers = np.zeros((2, arcs)) if multipliers is None else multipliers.copy()
+        multipliers = np.zeros((2, len(graph.scores)))
+        if not self.sweeps:
+            return self.descend(graph, multipliers)
         heads = np.empty(graph.n + 1, np.int32)
-        averages = np.zeros(arcs)
+        left = np.empty(len(graph.scores))
+        primal, dual, sweeps = self.ascend(graph, -np.inf, multipliers, heads, left)
+        if dual == -np.inf:
+            return None
+        certificate = Certificate(primal, dual)
+        if certificate.optimal:
+            return Result(
+                heads,
+                primal,
+                certificate=certificate,
+                arc_values=chosen(graph, heads),
+                multipliers=multipliers,
+                resolved=np.empty(0, np.float32),
+                iterations=sweeps,
+            )
+        result = self.descend(replace(graph, scores=left), multipliers)
+        assert result is not None  # the arcs of the best tree are left
+        if result.score > primal:
+            heads, primal = result.heads, result.score
+        # Trees with arcs that are not left score no more than the best.
+        certificate = Certificate(primal, max(primal, min(dual, result.certificate.dual)))
+        return replace(
+            result,
+            heads=heads,
+            score=primal,
+            certificate=certificate,
+            arc_values=chosen(graph, heads) if certificate.optimal else result.arc_values,
+            iterations=sweeps + result.iterations,
+            converged=certificate.optimal,
+        )
+
+    def ascend(
+        self,
+        graph: ScoredGraph,
+        known: float,
+        multipliers: np.ndarray,
+        heads: np.ndarray,
+        left: np.ndarray,
+    ) -> tuple[float, float, int]:
+        """Primal, dual and sweeps; the arrays are written to.  From a tree that is known on, and
+        its multipliers, if it scores more than -inf."""
+        primal, dual, sweeps, _ = ascent.solve(
+            graph.arcs.layout,
+            graph.scores,
+            *map(graph.parts.get, PARTS),
+            graph.projective,
+            graph.single_root,
+            self.sweeps,
+            self.nodes,
+            known,
+            self.split,
+            known > -np.inf,
+            multipliers,
+            heads,
+            left,
+        )
+        return primal, dual, sweeps
+
+    def descend(self, graph: ScoredGraph, multipliers: np.ndarray) -> Result | None:
+        """Subgradients, from these multipliers (2, arcs) on, which become those of the dual."""
+        heads = np.empty(graph.n + 1, np.int32)
+        averages = np.zeros(len(graph.scores))
         resolved = np.empty(self.iterations, np.float32)
         primal, dual, iterations, agreed = automata.solve(
             graph.arcs.layout,
@@ -138,13 +206,11 @@ class DualDecomposition(Engine):
         if primal == -np.inf:
             return None
         certificate = Certificate(primal, primal if agreed else max(primal, dual))
-        if certificate.optimal:
-            averages = graph.indicator(heads)[LINK]
         return Result(
             heads,
             primal,
             certificate=certificate,
-            arc_values=averages,
+            arc_values=chosen(graph, heads) if certificate.optimal else averages,
             multipliers=multipliers,
             resolved=resolved[:iterations],
             iterations=iterations,
@@ -152,66 +218,19 @@ class DualDecomposition(Engine):
         )
 
     def certifies(self, graph: ScoredGraph, heads: np.ndarray, multipliers: np.ndarray) -> bool:
-        """Whether a few iterations from these multipliers on prove that a tree is a best one."""
-        found = replace(self, iterations=PROOF_ITERATIONS).solve(graph, multipliers)
-        return found is not None and Certificate(graph.score(heads), found.certificate.dual).optimal
-
-    def prove(self, graph: ScoredGraph, first: Result) -> Result:
-        """Branch and bound from an uncertified result on: an arc whose copies are the least of one
-        mind is forbidden, and made the only one into its word; the problem with the largest dual is
-        next.  After `nodes` problems an integer program decides.
-        """
-        best = first
-        order = count()
-        iterations = first.iterations
-        short = replace(self, iterations=min(self.iterations, NODE_ITERATIONS))
-        queue = [(-first.certificate.dual, next(order), graph, first)]
-        solved = 0
-        while queue and solved < self.nodes:
-            dual, _, node, found = heapq.heappop(queue)
-            if Certificate(best.score, -dual).optimal:
-                queue.clear()
-                break
-            for child in branches(node, found):
-                result = short.solve(child, found.multipliers)
-                solved += 1
-                if result is None:
-                    continue
-                iterations += result.iterations
-                if result.score > best.score:
-                    best = replace(best, heads=result.heads, score=result.score)
-                bound = min(-dual, result.certificate.dual)
-                if not Certificate(best.score, bound).optimal:
-                    heapq.heappush(queue, (-bound, next(order), child, result))
-        heads, certificate = best.heads, Certificate(best.score, best.score)
-        if queue:
-            bound = Certificate(best.score, max(best.score, -queue[0][0]))
-            heads, certificate = decide(graph, heads, bound)
-        return replace(
-            best,
-            heads=heads,
-            score=certificate.primal,
-            certificate=certificate,
-            arc_values=graph.indicator(heads)[LINK] if certificate.optimal else first.arc_values,
-            iterations=iterations,
-            converged=certificate.optimal,
-        )
+        """Whether, from the multipliers of an earlier result on, a tree is soon proved best."""
+        score, multipliers = graph.score(heads), multipliers.copy()
+        if self.sweeps:
+            left = np.empty(len(graph.scores))
+            _, dual, _ = self.ascend(graph, score, multipliers, np.empty_like(heads), left)
+            return Certificate(score, dual).optimal
+        found = replace(self, iterations=PROOF_ITERATIONS).descend(graph, multipliers)
+        return found is not None and Certificate(score, found.certificate.dual).optimal
 
 
-def branches(graph: ScoredGraph, found: Result) -> Iterator[ScoredGraph]:
-    """The graph without an undecided arc, and with no other arc into its word."""
-    possible = graph.scores > -np.inf
-    several = np.bincount(graph.modifiers, possible, graph.n + 1)[graph.modifiers] > 1
-    doubt = np.where(possible & several, np.abs(found.arc_values - 0.5), np.inf)
-    arc = int(doubt.argmin())
-    if doubt[arc] == np.inf:  # one tree is left, and the dual is not its score yet
-        return
-    into = graph.modifiers == graph.modifiers[arc]
-    into[arc] = False
-    for forbidden in (np.array([arc]), np.flatnonzero(into)):
-        scores = graph.scores.copy()
-        scores[forbidden] = -np.inf
-        yield replace(graph, scores=scores)
+def chosen(graph: ScoredGraph, heads: np.ndarray) -> np.ndarray:
+    """1.0 for each arc that is in the tree, else 0.0."""
+    return (heads[graph.modifiers] == graph.heads).astype(np.float64)
 
 
 DUAL_DECOMPOSITION = DualDecomposition()

@@ -87,7 +87,7 @@ def relax(
     added: list[Pairs] = []
     done = solutions = 0
     limits: dict[str, float] = {}
-    spent = dict.fromkeys(("separation", "scoring", "bounds"), 0.0)
+    spent = dict.fromkeys(("separation", "bounds"), 0.0)
     while True:
         marginals = solver.solve()
         solutions += 1
@@ -110,17 +110,26 @@ def relax(
         added += found
         if not found:
             break
-    spent["scoring"] = sum(each.seconds for each in search.values())
+    relaxation = what_was_done(search, spent, done, solutions, **limits)
     spent["separation"] -= spent["scoring"]
-    return marginals, what_was_done(search, done, solutions, **limits), added, spent
+    return marginals, relaxation, added, spent
 
 
 def what_was_done(
-    search: dict[str, Separation], rounds: int, solutions: int, **limits: float
+    search: dict[str, Separation],
+    spent: dict[str, float],
+    rounds: int,
+    solutions: int,
+    **limits: float,
 ) -> Relaxation:
-    added, total, scored = (
-        sum(getattr(each, name) for each in search.values()) for name in ("added", "size", "scored")
-    )
+    """The counts of all searches; `spent` gets the seconds in which they scored parts."""
+    added = total = scored = 0
+    spent["scoring"] = 0.0
+    for each in search.values():
+        added += each.added
+        total += each.size
+        scored += each.scored
+        spent["scoring"] += each.seconds
     return Relaxation(rounds, solutions, added, total, scored, **limits)
 
 
@@ -150,7 +159,6 @@ class RelaxedBeliefPropagation(BeliefPropagation):
         bound takes all scores and O(parts) a round.  0: no bound.
     """
 
-    iterations: int = 50
     rounds: float = 1.0
     eps: float = 1e-4
     gain: str = "reverse"
@@ -178,19 +186,15 @@ class RelaxedBeliefPropagation(BeliefPropagation):
     def best(self, graph: ScoredGraph) -> Result:
         """As of `BeliefPropagation`; `seconds` are those of all it did."""
         start = perf_counter()
-        messages, found = self._relax(graph.scaled(self.scale))
+        messages, found = self._propagate(graph.scaled(self.scale))
         heads = self._decode(graph, messages, found["marginals"])
         score = graph.score(heads)
         spent = found["seconds"]
         spent["decode"] = perf_counter() - start - sum(spent.values())
         return Result(heads, score, **found)
 
-    def _propagate(self, graph: ScoredGraph) -> tuple[Messages, Result]:
-        messages, found = self._relax(graph)
-        return messages, Result(**found)
-
-    def _relax(self, graph: ScoredGraph) -> tuple[Messages, dict[str, Any]]:
-        """Messages, and what every answer has."""
+    def _propagate(self, graph: ScoredGraph) -> tuple[Messages, dict[str, Any]]:
+        """Run; messages, and what every Result has."""
         start = perf_counter()
         self.check(graph)
         done = self._relax_few(graph) if self._few(graph) else None
@@ -230,11 +234,11 @@ class RelaxedBeliefPropagation(BeliefPropagation):
             return None
         rounds, solutions, iterations, change, separation = done
         spent = dict(zip(("pair", "tree"), messages.times(), strict=True))
-        spent["scoring"] = sum(each.seconds for each in search.values())
-        spent["separation"] = separation - spent["scoring"]
-        relaxation = what_was_done(search, rounds, solutions)
+        spent["separation"] = separation
+        relaxation = what_was_done(search, spent, rounds, solutions)
         messages.beliefs(marginals := np.empty(len(graph.scores)))
-        return messages, self._found(marginals, iterations, change, spent, relaxation)
+        found = self._found(marginals, iterations, change, spent)
+        return messages, found | {"relaxation": relaxation}
 
     def _relax_any(self, graph: ScoredGraph) -> tuple[Propagation, list[Pairs], dict[str, Any]]:
         """With any factors; the messages have all answers."""
@@ -248,25 +252,8 @@ class RelaxedBeliefPropagation(BeliefPropagation):
             stop=self.stop,
         )
         spent |= solver.spent()
-        found = self._found(marginals, solver.iterations, solver.change, spent, relaxation)
-        return solver, added, found
-
-    def _found(
-        self,
-        marginals: np.ndarray,
-        iterations: int,
-        change: float,
-        seconds: dict[str, float],
-        relaxation: Relaxation,
-    ) -> dict[str, Any]:
-        return {
-            "marginals": marginals,
-            "iterations": iterations,
-            "converged": change < self.tolerance,
-            "change": change,
-            "seconds": seconds,
-            "relaxation": relaxation,
-        }
+        found = self._found(marginals, solver.iterations, solver.change, spent)
+        return solver, added, found | {"relaxation": relaxation}
 
     def expectations(self, graph: ScoredGraph) -> Result:
         """As of `BeliefPropagation`, with bounds on what the pairs left out would change.
@@ -309,15 +296,15 @@ class PrunedBeliefPropagation(BeliefPropagation):
     name = "pruned-bp"
     least: ClassVar = {**LEAST, "threshold": 0.0}
 
-    def _propagate(self, graph: ScoredGraph) -> tuple[bp.BeliefPropagation, Result]:
+    def _propagate(self, graph: ScoredGraph) -> tuple[bp.BeliefPropagation, dict[str, Any]]:
         parts, kept, total = dict(graph.parts), 0, 0
         for family in RELAXED:
             if family in parts:
                 large = np.abs(parts[family]) >= self.threshold
                 parts[family] = np.where(large, parts[family], 0.0)
                 kept, total = kept + int(large.sum()), total + len(large)
-        messages, result = super()._propagate(replace(graph, parts=parts))
-        return messages, replace(result, relaxation=Relaxation(0, 1, kept, total, total))
+        messages, found = super()._propagate(replace(graph, parts=parts))
+        return messages, found | {"relaxation": Relaxation(0, 1, kept, total, total)}
 
 
 Messages = bp.BeliefPropagation | FewPairs

@@ -265,8 +265,10 @@ class TreeFunctions:
     ) -> tuple[Heads, Floats] | list[tuple[Heads, Floats]]:
         """The k best distinct trees, best first.
 
-        By partition around `best_tree`, with at most n calls for each tree: O(k n^3) time
-        non-projective, O(k n^4) projective; O(n^2 + k n) memory.
+        Non-projective by partition around `best_tree`, with at most n calls for each tree:
+        O(k n^3) time, O(n^2 + k n) memory.  Projective lazily from the spans of `best_tree`: beside
+        its O(n^3), O(n^2) time for the second tree, and O(n) or more, at most O(n^2), for each
+        further one; O(n^2 + k n) memory, nearly.
 
         Parameters
         ----------
@@ -291,6 +293,7 @@ class TreeFunctions:
 
         References
         ----------
+        L. Huang and D. Chiang, "Better k-best parsing", IWPT 2005.
         K. G. Murty, "An algorithm for ranking all the assignments in order of increasing cost",
         1968.  E. L. Lawler, "A procedure for computing the k best solutions", Management Science,
         1972.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parser.graph import LINK, ScoredGraph
+from parser.graph import ScoredGraph
 from parser.inference import Engine
 
 
@@ -19,7 +19,11 @@ def fit_scale(engine: Engine, graphs: Sequence[ScoredGraph], trees: Sequence[np.
     """
     from scipy.optimize import minimize_scalar  # slow to import, and needed once a training run
 
-    gold = [graph.fired(LINK, tree) for graph, tree in zip(graphs, trees, strict=True)]
+    # A gold arc that is no candidate has no marginal that the scale could change.
+    gold = [
+        np.flatnonzero(tree[graph.modifiers] == graph.heads)
+        for graph, tree in zip(graphs, trees, strict=True)
+    ]
 
     def loss(log_scale: float) -> float:
         scale = float(np.exp(log_scale))

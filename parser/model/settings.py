@@ -86,7 +86,7 @@ class Settings:
     epochs: int = 10
     patience: int = 0
     seed: int = 0
-    recency: float = 0.0
+    recency: float = 2.0
     aggressiveness: float = 0.1
     k: int = 1
     batch: int = 1
@@ -102,9 +102,9 @@ class Settings:
     epsilon: float = 0.0
     tau: int = 0
     amortize_memory: float = 1.0
-    label_epochs: int = 5
+    label_epochs: int = 8
     label_rate: float = 0.05
-    label_bits: int = 16
+    label_bits: int = 17
 
     def __post_init__(self) -> None:
         for name in dataclasses.fields(self):

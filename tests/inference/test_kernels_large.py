@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from cython_ext import eisner, matrix_tree
+from parser.graph import ScoredGraph
 from parser.inference import nonprojective, projective
+from parser.inference.first_order import PROJECTIVE
+from parser.inference.lawler import k_best
 from parser.trees import is_projective, is_tree
 
 CONSTRAINTS = [
@@ -262,6 +265,18 @@ def test_hundred_best_trees_are_distinct_trees_in_order(functions):
     assert (np.diff(values) <= 0).all()
     for tree in heads:
         assert_valid(tree, functions, True)
+
+
+@roots
+@pytest.mark.parametrize("decimals", [0, 9], ids=["ties", "no ties"])
+@pytest.mark.parametrize(("make", "n"), [(normal, 15), (with_few_trees, 25)])
+def test_projective_trees_from_spans_are_those_of_the_partition(single_root, decimals, make, n):
+    scores = make(n, seed=2).round(decimals)
+    graph = ScoredGraph.from_matrix(scores, projective=True, single_root=single_root)
+    heads, values = projective.k_best(scores, 60, single_root=single_root)
+    partition = k_best(PROJECTIVE.best, graph, 60)
+    assert len(values) == len(partition) == len({tuple(tree) for tree in heads.tolist()})
+    np.testing.assert_allclose(values, [result.score for result in partition], rtol=0, atol=1e-12)
 
 
 @both

@@ -8,6 +8,7 @@ from math import inf
 import numpy as np
 import pytest
 
+from cython_ext.few_pairs import FewPairs
 from cython_ext.relaxation import candidates, gains
 from cython_ext.tree_pairs import TreePairs
 from parser.features import CompactTable, Scorer, Vocabulary
@@ -86,6 +87,88 @@ def test_marginals_of_pairs_come_from_the_inverse_laplacian(single_root):
         first, second = np.nonzero(~np.eye(len(marginals), dtype=bool))
         found = pairs.joint(first.astype(np.int32), second.astype(np.int32))
         np.testing.assert_allclose(found, joint[first, second], atol=1e-12)
+
+
+def some_pairs(rng: np.random.Generator, graph: ScoredGraph, scale: float = 1.0) -> ScoredGraph:
+    """The graph's arcs with a few pairs of them."""
+    count = 3 * graph.n
+    first = rng.integers(len(graph.arcs), size=count)
+    second = (first + rng.integers(1, len(graph.arcs), size=count)) % len(graph.arcs)
+    pairs = np.unique(np.stack([first, second]), axis=1).astype(np.int32)
+    scores = scale * rng.normal(size=pairs.shape[1])
+    return replace(graph, pairs=pairs, parts={PAIR: scores})
+
+
+def few_pairs(graph: ScoredGraph) -> FewPairs:
+    messages = FewPairs(graph.arcs.layout, graph.scores, graph.projective, graph.single_root)
+    messages.add_pairs(*map(np.ascontiguousarray, graph.pairs), graph.parts[PAIR])
+    return messages
+
+
+@pytest.mark.parametrize("projective", [False, True])
+@pytest.mark.parametrize("single_root", [False, True])
+def test_messages_of_few_pairs_are_those_of_belief_propagation(projective, single_root):
+    rng = np.random.default_rng(20)
+    for n in (2, 3, 6, 9, 17):
+        kind = {"projective": projective, "single_root": single_root}
+        graph = some_pairs(rng, random_graph(rng, n, **kind, arcs=n * (n + 1) * 2 // 3))
+        for iterations in (1, 2, 7):
+            engine = BeliefPropagation(iterations=iterations, tolerance=1e-12)
+            wanted, _ = engine._propagate(graph)
+            result = engine.expectations(graph)
+            found = few_pairs(graph)
+            done, change = found.run(iterations, 1e-12)
+            assert done == result.iterations
+            assert change == pytest.approx(result.change, abs=1e-9)
+            odds = np.empty((2, 2, len(graph.arcs)))
+            beliefs = np.empty(len(graph.arcs))
+            found.beliefs(beliefs)
+            np.testing.assert_allclose(beliefs, result.marginals, atol=1e-9)
+            for into_tree in (False, True):
+                wanted.log_odds(odds[0, int(into_tree)], into_tree)
+                found.log_odds(odds[1, int(into_tree)], into_tree)
+            np.testing.assert_allclose(*odds.clip(-99.0, 99.0), atol=1e-6)  # beyond: impossible
+
+
+def test_few_pairs_give_up_where_numbers_leave_their_range():
+    rng = np.random.default_rng(21)
+    graph = some_pairs(rng, random_graph(rng, 5))
+    assert few_pairs(graph).run(5, 0.0) is not None
+    assert few_pairs(replace(graph, scores=400.0 * graph.scores)).run(5, 0.0) is None
+    assert few_pairs(replace(graph, parts={PAIR: 60.0 + graph.parts[PAIR]})).run(5, 0.0) is None
+    # Two words that are each other's head in all but e^-40 of the weight.
+    matrix = np.full((4, 4), -40.0)
+    matrix[0, 3] = matrix[1, 2] = matrix[2, 1] = 0.0
+    cycle = ScoredGraph.from_matrix(matrix, single_root=False)
+    assert few_pairs(some_pairs(rng, cycle)).run(5, 0.0) is None
+    arcs = np.flatnonzero(graph.heads > 0)  # no word is under the root
+    rootless = graph.arcs.select(graph.heads > 0)
+    assert FewPairs(rootless.layout, graph.scores[arcs], False, True).run(1, 0.0) is None
+
+
+@pytest.mark.parametrize("projective", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    ["", "rounds=inf", "start=cold,rounds=inf", "pair=product", "gain=forward", "eps=1e-7"],
+)
+@pytest.mark.parametrize("scale", [1.0, 60.0])
+def test_the_best_tree_and_the_expectations_go_by_the_same_factors(projective, options, scale):
+    """One in the kernel for few pairs, the other around any solver."""
+    rng = np.random.default_rng(22)
+    given = f"{options},eps=0.01" if "eps" not in options else options
+    engine = find_engine(f"relaxed-bp:{given},iterations=8".replace(":,", ":"))
+    for n in (1, 2, 5, 11):
+        for single_root in (False, True):
+            graph = random_graph(
+                rng, n, (GRAND, SIB), projective=projective, single_root=single_root, scale=0.5
+            )
+            graph = replace(graph, scores=scale * graph.scores)
+            best, expected = engine.best(graph), engine.expectations(graph)
+            np.testing.assert_allclose(best.marginals, expected.marginals, atol=1e-7)
+            for name in ("rounds", "solutions", "added", "total", "scored"):
+                assert getattr(best.relaxation, name) == getattr(expected.relaxation, name)
+            assert best.iterations == expected.iterations
+            assert best.score == pytest.approx(graph.score(best.heads))
 
 
 @pytest.mark.parametrize("projective", [False, True])

@@ -67,6 +67,21 @@ def test_the_same_seed_gives_the_same_bytes_and_threads_change_nothing(data, tmp
     assert one == two != other
 
 
+def test_later_weights_count_more_but_not_in_the_pruner(data):
+    settings = replace(SETTINGS, labelled=False, epochs=1)
+    alike, later = (Trainer(replace(settings, recency=r), data[0]).run() for r in (0.0, 2.0))
+    np.testing.assert_array_equal(alike.pruner.table.rows, later.pruner.table.rows)
+    np.testing.assert_array_equal(alike.pruner.table.values, later.pruner.table.values)
+    # Weights start at 0, so those of the later states are larger.
+    assert np.abs(later.table.values).mean() > 1.2 * np.abs(alike.table.values).mean()
+
+
+@pytest.mark.parametrize("recency", [-0.5, 4.5, float("nan")])
+def test_a_recency_out_of_range_is_refused(recency):
+    with pytest.raises(SettingsError, match=r"recency: 0.0 to 4.0, got"):
+        Settings(recency=recency)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
