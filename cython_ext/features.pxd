@@ -5,10 +5,8 @@ cdef enum:
     SLOTS_ = 16
 
 
-cdef inline uint32_t popcount(uint32_t x) noexcept nogil:
-    x = x - ((x >> 1) & <uint32_t>0x55555555)
-    x = (x & <uint32_t>0x33333333) + ((x >> 2) & <uint32_t>0x33333333)
-    return (((x + (x >> 4)) & <uint32_t>0x0F0F0F0F) * <uint32_t>0x01010101) >> 24
+cdef extern from "simd.h" nogil:
+    int locate(const uint64_t *index, uint32_t *rows, int k, int low)
 
 
 cdef inline int distance_bin(int d) noexcept nogil:

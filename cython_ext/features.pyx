@@ -340,7 +340,7 @@ cdef class Templates:
             for t in range(side, s.n + 1):
                 k = self.alone_rows(s, t, side == 0, rows)
                 if find != NULL:
-                    k = locate(find, rows, k)
+                    k = locate(find, rows, k, 0)
                 for i in range(k):
                     PREFETCH(w + <Py_ssize_t>rows[i] * SLOTS_)
                 out = alone + (side * (s.n + 1) + t) * SLOTS_
@@ -576,20 +576,6 @@ cdef class Templates:
         return failed
 
 
-cdef inline int locate(const uint64_t *index, uint32_t *rows, int k) noexcept nogil:
-    """Turn rows into positions in a compact table, in place, dropping those that are not there."""
-    cdef int i, found = 0
-    cdef uint64_t entry
-    cdef uint32_t bit
-    for i in range(k):         # no branch: whether a row is there cannot be predicted
-        entry = index[rows[i] >> 5]
-        bit = rows[i] & 31
-        rows[found] = <uint32_t>(entry >> 32) + popcount(<uint32_t>entry
-                                                        & ((<uint32_t>1 << bit) - 1))
-        found += (entry >> bit) & 1
-    return found
-
-
 cdef inline double sum_rows(const float *w, const uint32_t *rows, int k, int slot,
                             bint right) noexcept nogil:
     # Two running sums, so that one addition need not wait for the other.
@@ -638,7 +624,7 @@ cdef inline void advance(Flight *flights, int turn, const float *w, const uint64
             PREFETCH(find + (newest.rows[i] >> 5))
     if middle.arc >= 0:
         if find != NULL:
-            middle.k = locate(find, middle.rows, middle.k)
+            middle.k = locate(find, middle.rows, middle.k, 0)
         for i in range(middle.k):
             PREFETCH(w + <Py_ssize_t>middle.rows[i] * SLOTS_)
     if oldest.arc >= 0:

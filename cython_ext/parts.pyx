@@ -24,7 +24,7 @@ from libc.string cimport memset
 import numpy as np
 
 from cython_ext.features cimport (
-    SLOTS_, Accumulator, Gradient, acc_row, distance_bin, hash_atoms, popcount,
+    SLOTS_, Accumulator, Gradient, acc_row, distance_bin, hash_atoms, locate,
 )
 from cython_ext.hashing cimport GOLDEN, PREFETCH, mix
 from cython_ext.layout cimport (
@@ -39,6 +39,8 @@ cdef enum:
     AHEAD = 32                # half rows that are asked for before they are read, about
     FLIGHTS = 2 * 8 + 1
     BINS = 7                  # of distances
+    ORDERS = 8
+    GAPS = 8
 
 PLAIN, ORDER, GAP = range(N_KINDS)
 POSITIONS = {SIB_: 3, CHILDSEQ_: 3, GRAND_: 3, GRANDSIB_: 4, NOCROSS_: 2}
@@ -49,6 +51,7 @@ cdef struct Table:
     int templates
     int ends[N_KINDS]         # templates are sorted by kind; where each kind ends
     int salt
+    uint32_t x[ORDERS * GAPS][N_KINDS]     # what a part's order and gap add
 
 
 cdef class EncodedParts:
@@ -90,7 +93,7 @@ cdef struct Pass:
     int distance              # parts between two steps of one
     int turn
     int failed
-    uint32_t x[N_KINDS]
+    const uint32_t *x         # (N_KINDS,) see Table
     int shift
 
 
@@ -119,6 +122,7 @@ cdef class PartTemplates:
             self.tables[f].positions = POSITIONS[f]
             self.tables[f].templates = 0
             self.tables[f].salt = f + 1
+            fill_extras(&self.tables[f])
             if f in tables:
                 members = np.ascontiguousarray(tables[f], np.int32)
                 self.members[f] = members
@@ -327,11 +331,21 @@ cdef inline void add_rows(const uint32_t *a, const uint32_t *b, uint32_t *out, i
         out[t] = a[t] + b[t]
 
 
-cdef inline void set_extras(Pass *run, uint64_t order, uint64_t gap) noexcept nogil:
-    cdef uint64_t family = run.table.salt
-    run.x[0] = <uint32_t>mix(family * GOLDEN)
-    run.x[1] = <uint32_t>mix((family << 8 | order + 1) * GOLDEN)
-    run.x[2] = <uint32_t>mix((family << 16 | (gap + 1) << 8 | order + 1) * GOLDEN)
+cdef inline void set_extras(Pass *run, int order, int gap) noexcept nogil:
+    run.x = run.table.x[order * GAPS + gap]
+
+
+cdef void fill_extras(Table *table) noexcept nogil:
+    cdef uint64_t family = table.salt
+    cdef int order, gap
+    cdef uint32_t *x
+    for order in range(ORDERS):
+        for gap in range(GAPS):
+            x = table.x[order * GAPS + gap]
+            x[0] = <uint32_t>mix(family * GOLDEN)
+            x[1] = <uint32_t>mix((family << 8 | <uint64_t>(order + 1)) * GOLDEN)
+            x[2] = <uint32_t>mix((family << 16 | <uint64_t>(gap + 1) << 8 | <uint64_t>(order + 1))
+                                 * GOLDEN)
 
 
 cdef inline void take(Pass *run, int64_t part, const uint32_t *shared, const uint32_t *last,
@@ -386,7 +400,7 @@ cdef inline void advance(Pass *run) noexcept nogil:
             PREFETCH(run.find + (newest.halves[i] >> 6))
     if middle.score != NULL:
         if run.find != NULL:
-            middle.k = locate_halves(run.find, middle.halves, middle.k)
+            middle.k = locate(run.find, middle.halves, middle.k, 1)
         for i in range(middle.k):
             PREFETCH(run.weights + <Py_ssize_t>middle.halves[i] * HALF)
     if oldest.score != NULL:
@@ -400,21 +414,6 @@ cdef inline void advance(Pass *run) noexcept nogil:
         oldest.score[0] = sum
         oldest.score = NULL
     run.turn = next
-
-
-cdef inline int locate_halves(const uint64_t *index, uint32_t *halves, int k) noexcept nogil:
-    """Turn half rows into those of a compact table, in place, dropping what is not there."""
-    cdef int i, found = 0
-    cdef uint64_t entry
-    cdef uint32_t bit, half
-    for i in range(k):
-        half = halves[i]
-        entry = index[half >> 6]
-        bit = (half >> 1) & 31
-        halves[found] = (<uint32_t>(entry >> 32) + popcount(
-            <uint32_t>entry & ((<uint32_t>1 << bit) - 1))) << 1 | (half & 1)
-        found += (entry >> bit) & 1
-    return found
 
 
 cdef void find_extremes(Pass *run, int x, int y, int z, int orders, const uint8_t *chosen,
@@ -440,7 +439,7 @@ cdef void find_extremes(Pass *run, int x, int y, int z, int orders, const uint8_
                 set_extras(run, order, gap)
                 half = (a[t] + b[t] + c[t] + run.x[kind]) >> run.shift
                 value = NULL
-                if run.find == NULL or locate_halves(run.find, &half, 1):
+                if run.find == NULL or locate(run.find, &half, 1, 1):
                     value = run.weights + <Py_ssize_t>half * HALF
                 for s in range(1, HALF):
                     w = 0.0 if value == NULL else value[0] + value[s]
@@ -550,7 +549,7 @@ cdef void walk_sequences(Pass *run, bint grand) noexcept nogil:
     cdef int size = run.table.templates, a, g = -1, h, side, j, i, count, outer, inner, gap
     cdef int base = 1 if grand else 0, reach
     cdef int64_t part
-    cdef uint64_t order
+    cdef int order
     cdef const uint32_t *above
     for a in range(p.arcs if grand else p.n + 1):
         if grand:

@@ -569,4 +569,29 @@ KERNEL void transpose(const double *A, double *restrict out, index_t stride, ind
     }
 }
 
+/* Tables. */
+
+/* Rows of a full table, or (low = 1) halves of its rows, to those of a compact one, in place, without
+ * those that are not there; returns how many are left.  An entry of index has a bit for each of 32
+ * rows and, above, the number of rows before them.  No branch: what is there cannot be predicted. */
+KERNEL int locate(const uint64_t *index, uint32_t *rows, int k, int low)
+{
+    int found = 0;
+    for (int i = 0; i < k; i++) {
+        uint32_t row = rows[i] >> low, bit = row & 31, half = rows[i] & (uint32_t)low;
+        uint64_t entry = index[row >> 5];
+        uint32_t before = (uint32_t)entry & (((uint32_t)1 << bit) - 1);
+#if defined(__GNUC__)
+        uint32_t count = (uint32_t)__builtin_popcount(before);
+#else
+        uint32_t count = before - ((before >> 1) & 0x55555555u);
+        count = (count & 0x33333333u) + ((count >> 2) & 0x33333333u);
+        count = (((count + (count >> 4)) & 0x0F0F0F0Fu) * 0x01010101u) >> 24;
+#endif
+        rows[found] = ((uint32_t)(entry >> 32) + count) << low | half;
+        found += (entry >> bit) & 1;
+    }
+    return found;
+}
+
 #endif
