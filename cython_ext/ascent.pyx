@@ -41,42 +41,45 @@ cdef extern from *:
     """
     #include "simd.h"
 
-    /* out[r] = max_k tops[k, r] + weights[k], k < count; rows in groups of LANES */
-    KERNEL void best_of(const double *tops, const double *weights, int count, int rows, double *out)
+    /* to[k, r] = max(to[k, r], from[r] + weights[k]), k < count; rows in groups of LANES */
+    KERNEL void spread(const double *from, const double *weights, int count, int rows, double *to)
     {
         for (int r = 0; r < rows; r += LANES) {
-            double best[LANES];
-            FOR_LANES best[lane] = -INFINITY;
+            double x[LANES];
+            FOR_LANES x[lane] = from[r + lane];
             for (int k = 0; k < count; k++) {
-                const double *x = tops + k * rows + r;
+                double *best = to + k * rows + r;
                 const double weight = weights[k];
                 FOR_LANES {
                     double term = x[lane] + weight;
                     best[lane] = term > best[lane] ? term : best[lane];
                 }
             }
-            FOR_LANES out[r + lane] = best[lane];
         }
     }
 
-    /* max_r x[r] + y[r] + z[r] */
-    INLINE double best_sum(const double *x, const double *y, const double *z, int rows)
+    /* max_{k, r} x[r] + y[k, r] + z[k, r] */
+    KERNEL double best_sum(const double *x, const double *y, const double *z, int count, int rows)
     {
         double best[LANES];
         FOR_LANES best[lane] = -INFINITY;
-        for (int r = 0; r < rows; r += LANES) {
-            FOR_LANES {
-                double term = x[r + lane] + y[r + lane] + z[r + lane];
-                best[lane] = term > best[lane] ? term : best[lane];
+        for (int k = 0; k < count; k++) {
+            for (int r = 0; r < rows; r += LANES) {
+                const double *one = y + k * rows + r, *other = z + k * rows + r;
+                FOR_LANES {
+                    double term = x[r + lane] + one[lane] + other[lane];
+                    best[lane] = term > best[lane] ? term : best[lane];
+                }
             }
         }
         return largest(best);
     }
     """
     enum: LANES
-    void best_of(const double* tops, const double* weights, int count, int rows,
-                 double* out) noexcept nogil
-    double best_sum(const double* x, const double* y, const double* z, int rows) noexcept nogil
+    void spread(const double* start, const double* weights, int count, int rows,
+                double* to) noexcept nogil
+    double best_sum(const double* x, const double* y, const double* z, int count,
+                    int rows) noexcept nogil
 
 cdef double SHARE = 0.6
 cdef double ROUNDING = 1e-9              # bounds meet
@@ -115,8 +118,6 @@ cdef struct Ascent:
     double* up                           # (rows,) -inf where not in use
     double* F                            # (width, rows) the best up to the j-th child
     double* W                            # (rows,) the other side and up
-    double* G                            # (rows,)
-    double* table                        # (width, rows)
     double* weights                      # (width,)
 
 
@@ -137,41 +138,45 @@ cdef inline bint closed(Ascent* s) noexcept nogil:
     return s.dual == -INFINITY or s.dual - s.primal <= slack(s.dual)
 
 
-cdef void chains(Ascent* s, int side, int first, int last, int at, bint inwards,
-                 const double* tops, double* out) noexcept nogil:
-    """out[r] = max_i tops[i, r] + seq[i, at] + grandsib[r, i, at] over i = first, ..., last, and
-    the places the other way round if inwards."""
+cdef void step(Ascent* s, int side, int at, int first, int last, double* best,
+               double* to) noexcept nogil:
+    """to[i, r] = max(to[i, r], best[at, r] + seq + grandsib[r]), i = first, ..., last, of the parts
+    of the places at and i."""
     cdef Automata* d = &s.d
     cdef Places* p = d.p
     cdef Side* own = &s.sides[side]
-    cdef int i, r, rows = s.width, place = own.at[at]
-    cdef int64_t start = p.childseq[2 * s.h + side], part
-    cdef const double* gsib
-    cdef const double* table = tops + first * rows
+    cdef int i, r, rows = s.width, count = last + 1 - first, place = own.at[at]
+    cdef int64_t start = p.childseq[2 * s.h + side], row = triangle(place)
+    cdef const int* places = own.at + first
+    cdef const double* parts
+    cdef double* weights = s.weights
     if d.childseq == NULL:
-        for i in range(first, last + 1):
-            s.weights[i - first] = 0.0
-    elif inwards:
-        for i in range(first, last + 1):
-            s.weights[i - first] = d.childseq[start + triangle(own.at[i]) + place]
+        for i in range(count):
+            weights[i] = 0.0
+    elif at < first:
+        parts = d.childseq + start + place
+        for i in range(count):
+            weights[i] = parts[triangle(places[i])]
     else:
-        for i in range(first, last + 1):
-            s.weights[i - first] = d.childseq[start + triangle(place) + own.at[i]]
+        parts = d.childseq + start + row
+        for i in range(count):
+            weights[i] = parts[places[i]]
     if s.lone:
-        for i in range(first, last + 1):
-            if (min(i, at) == 0) != (max(i, at) <= own.count):
-                s.weights[i - first] = -INFINITY
-    if s.chooses and d.grandsib != NULL:
-        for r in range(s.heads):
-            gsib = d.grandsib + p.grandsib[s.arc[r]] + start - p.childseq[2 * s.h]
-            for i in range(first, last + 1):
-                part = triangle(own.at[i]) + place if inwards else triangle(place) + own.at[i]
-                s.table[(i - first) * rows + r] = tops[i * rows + r] + gsib[part]
-        for r in range(s.heads, rows):
-            for i in range(last + 1 - first):
-                s.table[i * rows + r] = 0.0
-        table = s.table
-    best_of(table, s.weights, last + 1 - first, rows, out)
+        for i in range(count):
+            if (min(first + i, at) == 0) != (max(first + i, at) <= own.count):
+                weights[i] = -INFINITY
+    best, to = best + at * rows, to + first * rows
+    if not s.chooses or d.grandsib == NULL:
+        spread(best, weights, count, rows, to)
+        return
+    for r in range(s.heads):
+        parts = d.grandsib + p.grandsib[s.arc[r]] + start - p.childseq[2 * s.h]
+        for i in range(count):
+            to[i * rows + r] = max(
+                to[i * rows + r],
+                best[r] + weights[i]
+                + parts[triangle(places[i]) + place if at < first else row + places[i]],
+            )
 
 
 cdef inline int outer(Side* own, int j) noexcept nogil:
@@ -195,36 +200,38 @@ cdef void look_out(Ascent* s, int side) noexcept nogil:
     cdef Places* p = d.p
     cdef Side* own = &s.sides[side]
     cdef int* kids = kids_of(s, s.h, side)
-    cdef int count = s.n_kids[2 * s.h + side], rows = s.width, r, a, b, j
-    cdef double* N
+    cdef int count = s.n_kids[2 * s.h + side], rows = s.width, r, i, j, g
+    cdef double* N = own.N
     cdef double* E = own.E
+    cdef const double* grand
     own.count, own.at[0], own.at[count + 1] = count, 0, side_count(p, s.h, side) + 1
     for j in range(1, count + 1):
         own.at[j] = outward(p, kids[j - 1])
         own.sure[j] = s.n_rows[p.modifiers[kids[j - 1]]] == 1
-    for r in range(s.heads):
-        a = s.arc[r] if s.chooses else 0
-        N = own.N + r
-        for j in range(count):
-            N += rows
-            b = kids[j]
-            N[0] = d.dn[b]
-            if s.chooses:
-                if d.grand != NULL:
-                    N[0] += d.grand[p.grand[a] + p.rank[b]]
-                if p.heads[a] == p.modifiers[b]:
-                    N[0] = -INFINITY
-    for r in range(s.heads, rows):
-        for j in range(1, count + 1):
-            own.N[j * rows + r] = 0.0
+        for r in range(rows):
+            N[j * rows + r] = d.dn[kids[j - 1]]
+    if s.chooses:
+        for r in range(s.heads):
+            g = p.heads[s.arc[r]]
+            if d.grand != NULL:
+                grand = d.grand + p.grand[s.arc[r]]
+                for j in range(count):
+                    N[(j + 1) * rows + r] += grand[p.rank[kids[j]]]
+            if (g > s.h) == side and g:
+                for j in range(count):
+                    if p.modifiers[kids[j]] == g:
+                        N[(j + 1) * rows + r] = -INFINITY
+    for i in range((count + 1) * rows):
+        E[i] = -INFINITY
     for r in range(rows):
         E[(count + 1) * rows + r] = 0.0
-    for j in range(count, 0, -1):
-        chains(s, side, j + 1, outer(own, j), j, True, E, E + j * rows)
-        N = own.N + j * rows
-        for r in range(rows):
-            E[j * rows + r] += N[r]
-    chains(s, side, 1, outer(own, 0), 0, True, E, own.V)
+    for j in range(count + 1, 0, -1):
+        if j <= count:
+            for r in range(j * rows, (j + 1) * rows):
+                E[r] += N[r]
+        step(s, side, j, inner(own, j), j - 1, E, E)
+    for r in range(rows):
+        own.V[r] = E[r]
 
 
 cdef double hand_out(Ascent* s, int side, double top) noexcept nogil:
@@ -235,32 +242,34 @@ cdef double hand_out(Ascent* s, int side, double top) noexcept nogil:
     cdef Automata* d = &s.d
     cdef Side* own = &s.sides[side]
     cdef int* kids = kids_of(s, s.h, side)
-    cdef int count = own.count, rows = s.width, r, b, j, k
+    cdef int count = own.count, rows = s.width, r, i, j
+    cdef double* E
     cdef double* F = s.F
-    cdef double* G = s.G
     cdef double* W = s.W
     cdef double chosen, without, change
+    for i in range(rows, (count + 2) * rows):
+        F[i] = -INFINITY
     for r in range(rows):
         W[r] = s.up[r] + s.sides[1 - side].V[r]
         F[r] = 0.0
+    step(s, side, 0, 1, outer(own, 0), F, F)
     for j in range(1, count + 1):
-        b, change = kids[j - 1], 0.0
-        chains(s, side, inner(own, j), j - 1, j, False, F, G)
+        change = 0.0
         if not own.sure[j]:
-            chosen, without = best_sum(W, G, own.E + j * rows, rows), top
+            E = own.E + j * rows
+            chosen, without = best_sum(W, F + j * rows, E, 1, rows), top
             if chosen >= top - slack(top):
-                without = -INFINITY
-                for k in range(j + 1, outer(own, j) + 1):
-                    chains(s, side, inner(own, j), j - 1, k, False, F, F + j * rows)
-                    without = max(without, best_sum(W, F + j * rows, own.E + k * rows, rows))
+                without = best_sum(W, F + (j + 1) * rows, E + rows, outer(own, j) - j, rows)
             if chosen > -INFINITY and without > -INFINITY:
                 change = SHARE * (chosen - without)
-                d.dn[b] -= change
-                d.own[b] += change
+                d.dn[kids[j - 1]] -= change
+                d.own[kids[j - 1]] += change
                 top = max(chosen - change, without)
-        for r in range(rows):
-            F[j * rows + r] = G[r] + own.N[j * rows + r] - change
-    chains(s, side, inner(own, count + 1), count, count + 1, False, F, own.V)
+        for r in range(j * rows, (j + 1) * rows):
+            F[r] += own.N[r] - change
+        step(s, side, j, j + 1, outer(own, j), F, F)
+    for r in range(rows):
+        own.V[r] = F[(count + 1) * rows + r]
     return top
 
 
@@ -270,7 +279,6 @@ cdef void collect(Ascent* s) noexcept nogil:
     cdef Places* p = d.p
     cdef int side, i, j, a, b, m
     cdef int* kids
-    cdef int* rows
     cdef double rival, change
     if s.chooses:
         for i in range(s.heads):
@@ -284,12 +292,10 @@ cdef void collect(Ascent* s) noexcept nogil:
             m = p.modifiers[b]
             if s.n_rows[m] == 1:
                 continue
-            rows, rival = s.rows + p.offsets[m - 1], -INFINITY
-            for i in range(s.n_rows[m]):
-                if rows[i] != b and d.own[rows[i]] > rival:
-                    rival = d.own[rows[i]]
-            change = d.own[b] - rival
-            d.dn[b] += change
+            change, rival, d.own[b] = d.own[b], -INFINITY, -INFINITY
+            for a in range(p.offsets[m - 1], p.offsets[m]):
+                rival = max(rival, d.own[a])
+            d.dn[b] += change - rival
             d.own[b] = rival
 
 
@@ -310,7 +316,7 @@ cdef void visit(Ascent* s, int h) noexcept nogil:
         s.up[r] = d.up[s.arc[r]] if s.chooses else 0.0
     for side in range(0 if h else 1, 2):
         look_out(s, side)
-    top = best_sum(s.up, s.sides[0].V, s.sides[1].V, s.width)
+    top = best_sum(s.up, s.sides[0].V, s.sides[1].V, 1, s.width)
     s.settled[h] = s.heads == 1
     if s.chooses and s.heads > 1:
         for r in range(s.heads):
@@ -440,6 +446,7 @@ cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
     if found > s.primal:
         s.primal = found
         memcpy(&heads[0], d.heads, (n + 1) * sizeof(int))
+        heads[0] = -1
     if not closed(s) and tree < words - slack(words):
         cut(s)
         s.dual = min(s.dual, value + words - s.cuts)
@@ -511,7 +518,7 @@ cdef int furnish(Ascent* s) except -1:
             rows = max(rows, p.offsets[h] - p.offsets[h - 1])
     width, rows = width + 2, padded(rows)
     s.ints = 2 * p.arcs + 4 * (n + 1)
-    s.room = malloc(((6 * width + 5) * rows + width) * sizeof(double)
+    s.room = malloc(((5 * width + 4) * rows + width) * sizeof(double)
                     + (s.ints + 2 * width) * sizeof(int) + 2 * width)
     if s.room == NULL:
         raise MemoryError
@@ -520,8 +527,8 @@ cdef int furnish(Ascent* s) except -1:
         s.sides[side].N, s.sides[side].E = at, at + width * rows
         s.sides[side].V = at + 2 * width * rows
         at += (2 * width + 1) * rows
-    s.F, s.table, s.up = at, at + width * rows, at + 2 * width * rows
-    s.W, s.G, s.weights = s.up + rows, s.up + 2 * rows, s.up + 3 * rows
+    s.F, s.up = at, at + width * rows
+    s.W, s.weights = s.up + rows, s.up + 2 * rows
     s.rows = <int*>(s.weights + width)
     s.kids = s.rows + p.arcs
     s.n_rows = s.kids + p.arcs

@@ -34,7 +34,7 @@ from libc.string cimport memcpy, memset
 from cython_ext cimport arborescence, eisner, lagrangian
 from cython_ext.lagrangian cimport Track
 from cython_ext.layout cimport (
-    Layout, Places, checked, find_arc, outward, side_count, sided_arc, triangle,
+    Layout, Places, checked, cross, find_arc, outward, side_count, sided_arc, triangle,
 )
 
 
@@ -183,12 +183,22 @@ cdef bint greedy(Automata* d) noexcept nogil:
     return True
 
 
+cdef bint crossing(Automata* d) noexcept nogil:
+    """Whether two arcs of the tree cross."""
+    cdef int m, k
+    for m in range(2, d.p.n + 1):
+        for k in range(1, m):
+            if cross(d.heads[m], m, d.heads[k], k):
+                return True
+    return False
+
+
 cdef double solve_tree(Automata* d) noexcept nogil:
     """The best tree by `own`, and its arcs; -inf if there is none."""
     cdef Places* p = d.p
     cdef int n = p.n, m, a
     cdef double value = 0.0
-    if d.projective or not greedy(d):
+    if not greedy(d) or (d.projective and crossing(d)):
         for a in range((n + 1) * (n + 1)):
             d.matrix[a] = -INFINITY
         for a in range(p.arcs):

@@ -1,7 +1,7 @@
-# The chart of grandsib.pyx and the steps of its inside pass.
+# The chart of grandsib.pyx and the steps of its passes.
 from libc.stdint cimport int32_t, int64_t
 
-from cython_ext.layout cimport Layout, Places
+from cython_ext.layout cimport Layout, Places, triangle
 
 
 cdef extern from * nogil:
@@ -222,6 +222,38 @@ cdef struct Chart:
     int* stack                   # SCRATCH (2 n + 4,)
 
 
+cdef inline int child(Side* side, Py_ssize_t j) noexcept nogil:
+    """The arc to the j-th child outwards, j >= 1."""
+    return side.arcs[side.step * (j - 1)]
+
+
+cdef inline double* span_row(Side* side, double* I, int a) noexcept nogil:
+    """I[a, 0] of a table I or J."""
+    return I + side.rows + (a - side.lo) * side.stride
+
+
+cdef inline Py_ssize_t between(Py_ssize_t x, Py_ssize_t y, Py_ssize_t* at) noexcept nogil:
+    """Ways to split the words from x to y, and where they begin in the rows of C."""
+    at[0] = min(x, y) + 1
+    return max(x, y) - min(x, y)
+
+
+cdef inline const double* grandsib_row(Chart* chart, Side* side, Py_ssize_t a,
+                                       Py_ssize_t j) noexcept nogil:
+    if chart.scores.grandsib == NULL or side.head == 0:
+        return NULL
+    return chart.scores.grandsib + chart.p.grandsib[a] + side.block + triangle(j)
+
+
+cdef inline Py_ssize_t grandsib_stride(Chart* chart, Side* side) noexcept nogil:
+    return chart.p.childseq[2 * side.head + 2] - chart.p.childseq[2 * side.head]
+
+
+cdef inline Py_ssize_t rank(Side* side, Py_ssize_t j) noexcept nogil:
+    """Place of the j-th child outwards among all children of the head."""
+    return side.stride - 3 - side.total + j if side.right else side.total - j
+
+
 cdef int check(what, const double[::1] scores, int64_t count) except -1
 cdef void* prepare(Chart* chart, Layout layout, const double[::1] scores,
                    const double[::1] childseq, const double[::1] grand,
@@ -234,4 +266,7 @@ cdef void gaps(Chart* chart, Side* side, Py_ssize_t j) noexcept nogil
 cdef void attach(Chart* chart, Side* side, Py_ssize_t j, Py_ssize_t lo,
                  Py_ssize_t hi) noexcept nogil
 cdef void complete(Chart* chart, Side* side, Py_ssize_t e) noexcept nogil
+cdef void share_complete(Chart* chart, Items* expected, Side* side, Py_ssize_t e) noexcept nogil
+cdef void retreat(Chart* chart, Side* side, int e) noexcept nogil
+cdef void share_begin(Chart* chart, Items* expected, Counts* counts) noexcept nogil
 cdef void walk(Chart* chart, int* heads, int* stack) noexcept nogil

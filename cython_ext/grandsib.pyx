@@ -42,16 +42,6 @@ from cython_ext.layout cimport Layout, Places, side_count, triangle
 from cython_ext.semiring cimport LOG, MAX
 
 
-cdef inline int child(Side* side, Py_ssize_t j) noexcept nogil:
-    """The arc to the j-th child outwards, j >= 1."""
-    return side.arcs[side.step * (j - 1)]
-
-
-cdef inline double* span_row(Side* side, double* I, int a) noexcept nogil:
-    """I[a, 0] of a table I or J."""
-    return I + side.rows + (a - side.lo) * side.stride
-
-
 cdef size_t item_sizes(Places* p, size_t* sizes) noexcept nogil:
     """Doubles in C, I (and J), T; returns their sum."""
     sizes[0] = (p.arcs + 1) * <size_t>(p.n + 2)
@@ -175,28 +165,6 @@ cdef inline void reduce_rows(
         max_rows(x, rows, stride, extra, extra_stride, count, n, out, step)
     else:
         log_rows(x, rows, stride, extra, extra_stride, count, n, out, step)
-
-
-cdef inline Py_ssize_t between(Py_ssize_t x, Py_ssize_t y, Py_ssize_t* at) noexcept nogil:
-    """Ways to split the words from x to y, and where they begin in the rows of C."""
-    at[0] = min(x, y) + 1
-    return max(x, y) - min(x, y)
-
-
-cdef inline const double* grandsib_row(Chart* chart, Side* side, Py_ssize_t a,
-                                       Py_ssize_t j) noexcept nogil:
-    if chart.scores.grandsib == NULL or side.head == 0:
-        return NULL
-    return chart.scores.grandsib + chart.p.grandsib[a] + side.block + triangle(j)
-
-
-cdef inline Py_ssize_t grandsib_stride(Chart* chart, Side* side) noexcept nogil:
-    return chart.p.childseq[2 * side.head + 2] - chart.p.childseq[2 * side.head]
-
-
-cdef inline Py_ssize_t rank(Side* side, Py_ssize_t j) noexcept nogil:
-    """Place of the j-th child outwards among all children of the head."""
-    return side.stride - 3 - side.total + j if side.right else side.total - j
 
 
 cdef void gaps(Chart* chart, Side* side, Py_ssize_t j) noexcept nogil:
@@ -405,12 +373,18 @@ cdef void share_link(Chart* chart, Items* expected, Counts* counts, Side* side,
 cdef inline void share(Chart* chart, Items* expected, Counts* counts, Side* side,
                        int e) noexcept nogil:
     """The reverse of ``build``."""
-    cdef Places* p = chart.p
     if side.count:
         share_complete(chart, expected, side, e)
-        if p.modifiers[child(side, side.count)] == e:
+        if chart.p.modifiers[child(side, side.count)] == e:
             share_link(chart, expected, counts, side, side.count)
-            side.count -= 1
+    retreat(chart, side, e)
+
+
+cdef void retreat(Chart* chart, Side* side, int e) noexcept nogil:
+    """The reverse of ``advance``."""
+    cdef Places* p = chart.p
+    if side.count and p.modifiers[child(side, side.count)] == e:
+        side.count -= 1
     if side.right:
         while side.gate > side.mid and p.heads[side.gate - 1] >= e:
             side.gate -= 1
@@ -422,16 +396,23 @@ cdef inline void share(Chart* chart, Items* expected, Counts* counts, Side* side
 cdef void outside(Chart* chart, Items* expected, Counts* counts) noexcept nogil:
     """Expected counts of all arcs and parts; they are zero on entry.  The reverse of ``inside``."""
     cdef Places* p = chart.p
-    cdef Side* side
-    cdef int i, j, a
-    cdef double empty
-    cdef int64_t end
+    cdef int i, j
     expected.C[p.arcs * chart.width + p.n + 1] = 1.0
     for j in range(p.n, 0, -1):
         for i in range(j):
             share(chart, expected, counts, &chart.sides[2 * i + 1], j)
             if i:
                 share(chart, expected, counts, &chart.sides[2 * j], i)
+    share_begin(chart, expected, counts)
+
+
+cdef void share_begin(Chart* chart, Items* expected, Counts* counts) noexcept nogil:
+    """The reverse of ``begin``."""
+    cdef Places* p = chart.p
+    cdef Side* side
+    cdef int i, a
+    cdef double empty
+    cdef int64_t end
     for i in range(2, 2 * p.n + 2):
         side = &chart.sides[i]
         end = triangle(side.total + 1)

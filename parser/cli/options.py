@@ -23,7 +23,10 @@ FORMAT = click.option(
 ENCODING = click.option("--encoding", default="utf-8", help="Encoding of the input files.")
 QUIET = click.option("--quiet", is_flag=True, help="No progress and no summary on stderr.")
 JOBS = click.option(
-    "--jobs", type=click.IntRange(1, 256), default=1, help="Threads.  Results do not depend on it."
+    "--jobs",
+    type=click.IntRange(1, 256),
+    default=1,
+    help="Threads, or processes.  Results do not depend on it.",
 )
 SKIP = click.option(
     "--skip-invalid", is_flag=True, help="Leave out sentences that cannot be read, and count them."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,9 +82,6 @@ def parse(
     gc.freeze()  # the model stays; no use in looking through it for garbage again and again
     if exact:
         engine = proving(engine, model.settings)
-    if jobs > 1:
-        # Between kernels a thread needs the interpreter for moments: the reader must let it go.
-        sys.setswitchinterval(1e-4)
     parser = Parser(
         model,
         engine,
@@ -132,7 +128,7 @@ def parse(
     done = words = 0
     bar = progress(quiet, unit=" sentences")
     with open_output(output) as out:
-        for sentence, text in bar(in_order(work, sentences(), jobs), "parse"):
+        for sentence, text in bar(in_order(work, sentences(), jobs, processes=True), "parse"):
             if isinstance(text, TreebankError):
                 if not skip_invalid:
                     raise text

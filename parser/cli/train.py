@@ -74,8 +74,9 @@ from parser.treebank import read_all
     "--amortize",
     is_flag=False,
     flag_value="exact",
-    metavar="[seed|exact|margin|adaptive]",
-    help="Take trees of earlier passes where they still are best.  [exact if no value is given]",
+    metavar="[seed|exact|margin|lazy|adaptive]",
+    help="Take trees of earlier passes where they still are best; SSVM, lazy: any that do, and ask "
+    "the engine what they leave.  [exact if no value is given]",
 )
 @click.option(
     "--epsilon",
@@ -96,7 +97,8 @@ from parser.treebank import read_all
 @click.option(
     "--recency",
     type=float,
-    help="Weights after t steps count t^RECENCY in their average; 0: all alike.  [default: 2]",
+    help="Weights after t steps count t^RECENCY in their average; 0: all alike.  [default: 2 for "
+    "mira, 0 for others]",
 )
 @click.option("--k", type=int, help="Trees in a MIRA step.  [default: 1]")
 @click.option("--seed", type=int, help="[default: 0]")

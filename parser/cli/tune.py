@@ -31,12 +31,13 @@ TRUTH = {"true": True, "false": False}
 CONVERTERS: dict[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
+    "float | None": float,
     "bool": TRUTH.__getitem__,
     "bool | None": TRUTH.__getitem__,
     "str": str,
     "tuple[str, ...]": lambda text: tuple(name.strip() for name in text.split(",")),
 }
-WANTED = {"int": "a whole number", "float": "a number"}
+WANTED = {"int": "a whole number", "float": "a number", "float | None": "a number"}
 
 
 Task = tuple[int, int]  # a setting and a fold

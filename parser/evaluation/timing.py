@@ -97,8 +97,10 @@ class EngineRun:
                 f"{self.engine}: {iterations:.1f} iterations a sentence, {converged:.1f} % "
                 f"converged; largest last change of a belief {max(changes):.2g}"
             )
-            names = self.results[0].seconds
-            spent = {name: sum(r.seconds[name] for r in self.results) for name in names}
+            spent: dict[str, float] = {}
+            for result in self.results:
+                for name, seconds in result.seconds.items():
+                    spent[name] = spent.get(name, 0.0) + seconds
             shares = [f"{name} {1e6 * t / count:.0f}" for name, t in spent.items() if t]
             if "decode" not in spent:
                 rest = self.tree - sum(spent.values())

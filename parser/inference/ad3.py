@@ -8,10 +8,10 @@ import numpy as np
 
 from cython_ext import ad3
 from parser.graph import CHILDSEQ, GRAND, GRANDSIB, LINK, NOCROSS, SIB, ScoredGraph
+from parser.inference.dual_decomposition import prove
 from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import best_by_arcs
 from parser.inference.hill_climbing import improve
-from parser.inference.integer_program import decide
 
 PARTS = (SIB, CHILDSEQ, GRAND, GRANDSIB, NOCROSS)  # in the order of the kernel's arguments
 
@@ -35,7 +35,8 @@ class AD3(Engine):
     interval : int
         Iterations between two looks at the bounds.
     exact : {"no", "yes"}
-        Whether an integer program decides where the bounds do not meet.
+        Whether to go on where the bounds do not meet: without SIB and NOCROSS by branch and bound,
+        as dual decomposition does; then by an integer program, within its time limit.
     """
 
     iterations: int = 500
@@ -104,8 +105,8 @@ class AD3(Engine):
         certificate = Certificate(primal, max(primal, dual))
         if not certificate.optimal:
             heads, certificate = improve(graph, heads, certificate)
-        if not certificate.optimal and self.exact == "yes":
-            heads, certificate = decide(graph, heads, certificate)
+        if self.exact == "yes":
+            heads, certificate = prove(graph, heads, certificate)
         return Result(
             heads,
             certificate.primal,

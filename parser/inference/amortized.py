@@ -18,9 +18,12 @@ import numpy as np
 from cython_ext import amortize
 from parser.graph import CHILDSEQ, GRAND, GRANDSIB, LINK, NOCROSS, PAIR, SIB, ScoredGraph
 from parser.inference import nonprojective, projective
+from parser.inference.dual_decomposition import DUAL_DECOMPOSITION
 from parser.inference.engine import Certificate, Engine, Result
+from parser.inference.hill_climbing import HILL_CLIMBING
 
 SEED, SHIFT, SLACK, MARGIN, DUAL = "seed", "shift", "slack", "margin", "dual"
+KNOWN, SEARCH, BOUND, LATER = "known", "search", "bound", "later"  # where a threshold is given
 # What is tested, the cheapest first.  What passes seed with epsilon 0 passes shift, and what passes
 # shift passes slack and margin.  margin asks for the second best tree of each solved graph.
 MODES: dict[str, tuple[str, ...]] = {
@@ -142,6 +145,13 @@ class Cache:
         """The entries of the best solution among the cached ones, and its value.  (9)"""
         known = self._sets.get(key)
         return None if known is None else known.best(costs)
+
+    def newest(self, key: Hashable) -> Entry | None:
+        """The entry of the problem that was solved last."""
+        known = self._sets.get(key)
+        if known is None:
+            return None
+        return max((group[-1] for group in known.groups.values()), key=lambda entry: entry.number)
 
     def holds(self, key: Hashable, solution: Solution) -> bool:
         """Whether the solution is among the cached ones of its set."""
@@ -266,6 +276,28 @@ class Answer:
     gap: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """Whether there is a vector of a value above a threshold: any of those is as good an answer.
+
+    Attributes
+    ----------
+    above : float
+    search : callable
+        From the best known solution, or None, to one that may be better, or None.
+    bound : callable
+        By an entry: a bound from above on the value of all vectors.
+    solve : bool
+        Whether the solver is to be called if nothing else gives the answer.  Otherwise the best
+        solution at hand is returned, unless there is none.
+    """
+
+    above: float
+    search: Callable[[Solution | None], Solution | None] = lambda solution: solution
+    bound: Callable[[Entry], float] = lambda entry: np.inf
+    solve: bool = True
+
+
 class Amortizer:
     """A solver of problems max c.z, z in {0, 1}^d, that does not solve what it can look up.
 
@@ -289,7 +321,19 @@ class Amortizer:
     dual
         `further` says so.
 
-    All but the seed's with epsilon > 0 are exact.  A check takes O(d) for each of the few entries
+    All but the seed's with epsilon > 0 are exact.  Where the solution itself is not wanted, but the
+    answer to a `Question`, these follow:
+
+    known, search
+        The best of the cached solutions, or one that a search from there found, has a value above
+        the threshold.
+    bound
+        No vector has: c.z <= c.s + excess, with slacks, for the s of the newest entry, or of one of
+        the best known solution's; or `Question.bound` says so.
+    later
+        None of these, and the solver is not to be called.
+
+    A check takes O(d) for each of the few entries
     of one solution, and O(all ones) to find that solution.
 
     Parameters
@@ -350,6 +394,7 @@ class Amortizer:
         blocks: np.ndarray | None = None,
         strengthen: Callable[[Solution], Solution] = lambda solution: solution,
         further: Callable[[Entry], str | None] = lambda entry: None,
+        question: Question | None = None,
     ) -> Answer:
         """A best vector under the costs, or one that is good enough.
 
@@ -368,15 +413,22 @@ class Amortizer:
             Adds slack and gap to a solution that will be kept.
         further
             One more exact test of an entry, by the name of its condition.
+        question
+            If this is all that is wanted.
         """
         start = time.perf_counter()
         with self._lock:
             answer = self._look_up(key, costs, blocks, further)
+        if answer is None and question is not None and np.isfinite(costs).all():
+            answer = self._decide(key, costs, blocks, question)
+        with self._lock:
+            if answer is not None:
+                self.statistics.hits[answer.condition] += 1
             self.statistics.queries += 1
             self.statistics.checking += time.perf_counter() - start
         if answer is not None:
             if self.debug:
-                self._verify(answer, costs, solver())
+                self._verify(answer, costs, solver(), question)
             return answer
         start = time.perf_counter()
         solution = solver()
@@ -428,13 +480,42 @@ class Amortizer:
             return None
         self._in_a_row[key] = row
         self.statistics.approximate += 1
-        self.statistics.hits[nearly.condition] += 1
         return nearly
 
     def _exact(self, key: Hashable, answer: Answer) -> Answer:
         self._in_a_row.pop(key, None)
-        self.statistics.hits[answer.condition] += 1
         return answer
+
+    def _decide(
+        self, key: Hashable, costs: np.ndarray, blocks: np.ndarray | None, question: Question
+    ) -> Answer | None:
+        """A solution of a value above the threshold, or proof that there is none; else None."""
+        with self._lock:
+            found = self.cache.best(key, costs)
+            newest = self.cache.newest(key)
+        best, value, name = None, -np.inf, KNOWN
+        if found is not None:
+            best, value = found[0][-1].solution, found[1]
+        if value <= question.above:
+            near = question.search(best)
+            reached = float(costs[near.ones].sum()) if near is not None else -np.inf
+            if reached > value:
+                best, value, name = near, reached, SEARCH
+        if best is None:
+            return None
+        if value > question.above:
+            return Answer(best, value, name, np.inf)
+        ceiling = np.inf
+        for entry in dict.fromkeys((newest, *found[0])) if found is not None else ():
+            s = entry.solution
+            *_, excess = amortize.examine(costs, entry.costs, s.slack, s.ones, blocks, 0.0)
+            ceiling = min(ceiling, float(costs[s.ones].sum()) + excess)
+        if ceiling > question.above and newest is not None:
+            ceiling = min(ceiling, question.bound(newest))
+        gap = max(0.0, ceiling - value)
+        if ceiling <= question.above:
+            return Answer(best, value, BOUND, gap)
+        return None if question.solve else Answer(best, value, LATER, gap)
 
     def _test(
         self, entry: Entry, costs: np.ndarray, blocks: np.ndarray | None
@@ -457,9 +538,16 @@ class Amortizer:
             return MARGIN, 0.0
         return (SEED, full) if near else (None, np.inf)
 
-    def _verify(self, answer: Answer, costs: np.ndarray, solution: Solution) -> None:
+    def _verify(
+        self, answer: Answer, costs: np.ndarray, solution: Solution, question: Question | None
+    ) -> None:
         best = float(costs[solution.ones].sum())
-        if best - answer.value > answer.gap + 1e-9 * max(1.0, abs(best)):
+        rounding = 1e-9 * max(1.0, abs(best))
+        if question is not None and answer.condition == BOUND and best > question.above + rounding:
+            raise AmortizationError(
+                f"nothing should be above {question.above}; the solver finds {best}"
+            )
+        if best - answer.value > answer.gap + rounding:
             raise AmortizationError(
                 f"condition {answer.condition}: the cached solution has value {answer.value}, "
                 f"at most {answer.gap} from the best; the solver finds {best}"
@@ -498,8 +586,14 @@ class Amortized(Engine):
         engine's own `k_best` if there are parts.  The changes of parts count with the arc that ends
         them, the largest over grandparents and inner siblings (`cython_ext.amortize.reach`).
     dual
-        If the engine has ``certifies(graph, heads, multipliers)``: whether the dual at, or soon
-        after, the multipliers of a cached result equals the tree's score.
+        Of a graph with parts that dual decomposition can use: whether the dual soon after the
+        multipliers of a cached result equals the tree's score.  By the engine itself if it has
+        ``bound(graph, known, multipliers)``; otherwise dual decomposition finds multipliers for
+        each solved problem.
+    search
+        Hill climbing from the best cached tree, and from another one that is given.
+    bound
+        Without parts by slacks; with parts by the same dual as above.
 
     A result with a certificate that leaves a gap is not kept.  An engine without certificates is
     taken at its word: what exact conditions let through is then worse than the best by no more than
@@ -527,6 +621,7 @@ class Amortized(Engine):
         self.families = engine.families
         self.constraints = engine.constraints
         self.amortizer = Amortizer(conditions, epsilon=epsilon, tau=tau, cache=cache, debug=debug)
+        self._relaxation = engine if hasattr(engine, "bound") else DUAL_DECOMPOSITION
 
     @property
     def cache(self) -> Cache:
@@ -549,8 +644,21 @@ class Amortized(Engine):
         """Forget everything."""
         self.amortizer.reset()
 
-    def solve(self, graph: ScoredGraph, key: Hashable = None) -> Result:
+    def solve(
+        self,
+        graph: ScoredGraph,
+        key: Hashable = None,
+        *,
+        above: float | None = None,
+        start: np.ndarray | None = None,
+        call: bool = True,
+    ) -> Result:
         """A best tree: the engine's Result, or one that is `Recalled`.
+
+        With `above`, any tree that scores more will do, and any at all if none does: the gap of its
+        certificate is then no more than what is left up to `above`, or infinite if the tree scores
+        more.  `start` is a tree to search from, and without `call` the engine is not asked if there
+        is any tree to be returned.
 
         Errors as the engine's `best`, which a graph with scores of -inf always goes to.
         """
@@ -565,7 +673,7 @@ class Amortized(Engine):
             fresh.append(result)
             exact = result.certificate is None or result.certificate.optimal
             extra = [result.heads.copy()]
-            if result.multipliers is not None:
+            if result.multipliers is not None and self._relaxation is self.engine:
                 extra.append(result.multipliers.copy())
             return Solution(ones(graph, families, result.heads), optimal=exact, extra=tuple(extra))
 
@@ -574,8 +682,16 @@ class Amortized(Engine):
             costs,
             solver,
             blocks=graph.arcs.offsets,
-            strengthen=lambda solution: self._strengthen(graph, solution),
+            strengthen=lambda solution: self._strengthen(graph, solution, above is not None),
             further=lambda entry: self._further(graph, families, costs, entry),
+            question=None
+            if above is None
+            else Question(
+                above,
+                lambda solution: self._search(graph, families, solution, start),
+                lambda entry: self._bound(graph, above, entry.solution),
+                call,
+            ),
         )
         if answer.condition is None:
             return fresh[0]
@@ -604,9 +720,10 @@ class Amortized(Engine):
         other = self.engine.calibrated(scale)
         return self if other is self.engine else other
 
-    def _strengthen(self, graph: ScoredGraph, solution: Solution) -> Solution:
+    def _strengthen(self, graph: ScoredGraph, solution: Solution, bounds: bool) -> Solution:
+        """With slack, gap and multipliers, as conditions and, if asked for, bounds need them."""
         wanted, heads = self.amortizer.conditions, solution.extra[0]
-        if SLACK in wanted and not graph.parts:
+        if (bounds or SLACK in wanted) and not graph.parts:
             slack = np.empty(len(graph.scores))
             if amortize.slacks(
                 graph.heads, graph.modifiers, graph.scores, heads, graph.single_root, slack
@@ -614,6 +731,11 @@ class Amortized(Engine):
                 solution = replace(solution, slack=slack)
         if MARGIN in wanted:
             solution = replace(solution, gap=self._gap(graph, heads))
+        usable = graph.parts and set(graph.families) <= self._relaxation.families
+        if (bounds or DUAL in wanted) and len(solution.extra) == 1 and usable:
+            found = self._relaxation.solve(graph)
+            if found is not None and found.multipliers is not None:
+                solution = replace(solution, extra=(heads, found.multipliers))
         return solution
 
     def _gap(self, graph: ScoredGraph, heads: np.ndarray) -> float:
@@ -627,6 +749,27 @@ class Amortized(Engine):
         else:
             return 0.0
         return max(0.0, float(graph.score(heads) - scores[1])) if len(scores) == 2 else np.inf
+
+    def _search(
+        self,
+        graph: ScoredGraph,
+        families: list[str],
+        solution: Solution | None,
+        start: np.ndarray | None,
+    ) -> Solution | None:
+        """The best of what hill climbing comes to from these trees."""
+        starts = [tree for tree in (start, solution and solution.extra[0]) if tree is not None]
+        if not starts or not graph.families <= HILL_CLIMBING.families:
+            return None
+        climbed = [HILL_CLIMBING.climb(graph, each) for each in starts]
+        heads = max(climbed, key=lambda result: result.score).heads
+        return Solution(ones(graph, families, heads), optimal=False, extra=(heads,))
+
+    def _bound(self, graph: ScoredGraph, known: float, solution: Solution) -> float:
+        """On what trees score, where that is more than is known, by a solution's multipliers."""
+        if len(solution.extra) < 2:
+            return np.inf
+        return self._relaxation.bound(graph, known, solution.extra[1])
 
     def _further(
         self, graph: ScoredGraph, families: list[str], costs: np.ndarray, entry: Entry
@@ -642,10 +785,9 @@ class Amortized(Engine):
             problem = costs, entry.costs, solution.slack, tree, arcs.offsets, arcs.heads
             if amortize.holds_single_root(*problem):
                 return SLACK
-        certifies = getattr(self.engine, "certifies", None)
-        if DUAL in wanted and certifies is not None and len(solution.extra) == 2:
-            heads, multipliers = solution.extra
-            if certifies(graph, heads, multipliers):
+        if DUAL in wanted and families:
+            value = float(costs[solution.ones].sum())
+            if Certificate(value, self._bound(graph, value, solution)).optimal:
                 return DUAL
         return None
 

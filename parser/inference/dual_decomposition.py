@@ -17,6 +17,7 @@ from parser.inference.integer_program import decide
 PARTS = (CHILDSEQ, GRAND, GRANDSIB)  # in the order of the kernel's arguments
 
 PROOF_ITERATIONS = 10  # of `certifies`; where scores moved by a tenth of a margin, enough for most
+PROOF_NODES = 10_000  # of branch and bound, before an integer program
 
 
 @dataclass
@@ -50,7 +51,8 @@ class DualDecomposition(Engine):
         The share of an arc's score that is the automata's where subgradients start without sweeps;
         the rest is the tree's.
     exact : {"no", "yes"}
-        Whether an integer program decides where all this proves nothing, within its time limit.
+        Whether to go on where all this proves nothing: by branch and bound of 10,000 problems, and
+        then by an integer program within its time limit.
     """
 
     iterations: int = 500
@@ -105,8 +107,8 @@ class DualDecomposition(Engine):
         if result.converged:
             return result
         heads, bounds = improve(graph, result.heads, result.certificate)
-        if not bounds.optimal and self.exact == "yes":
-            heads, bounds = decide(graph, heads, bounds)
+        if self.exact == "yes":
+            heads, bounds = prove(graph, heads, bounds)
         return replace(
             result,
             heads=heads,
@@ -164,8 +166,8 @@ class DualDecomposition(Engine):
         heads: np.ndarray,
         left: np.ndarray,
     ) -> tuple[float, float, int]:
-        """Primal, dual and sweeps; the arrays are written to.  From a tree that is known on, and
-        its multipliers, if it scores more than -inf."""
+        """Primal, dual and sweeps; the arrays are written to.  If the score of a tree is known,
+        with what is not -inf, the multipliers say where to start."""
         primal, dual, sweeps, _ = ascent.solve(
             graph.arcs.layout,
             graph.scores,
@@ -181,6 +183,7 @@ class DualDecomposition(Engine):
             heads,
             left,
         )
+        heads[0] = -1  # the kernel's may have anything there
         return primal, dual, sweeps
 
     def descend(self, graph: ScoredGraph, multipliers: np.ndarray) -> Result | None:
@@ -205,6 +208,7 @@ class DualDecomposition(Engine):
         )
         if primal == -np.inf:
             return None
+        heads[0] = -1
         certificate = Certificate(primal, primal if agreed else max(primal, dual))
         return Result(
             heads,
@@ -219,13 +223,44 @@ class DualDecomposition(Engine):
 
     def certifies(self, graph: ScoredGraph, heads: np.ndarray, multipliers: np.ndarray) -> bool:
         """Whether, from the multipliers of an earlier result on, a tree is soon proved best."""
-        score, multipliers = graph.score(heads), multipliers.copy()
+        score = graph.score(heads)
+        return Certificate(score, self.bound(graph, score, multipliers)).optimal
+
+    def bound(self, graph: ScoredGraph, known: float, multipliers: np.ndarray) -> float:
+        """From above on what trees score, from the multipliers of an earlier result on, soon; of
+        trees that score no more than what is known it may be silent."""
+        multipliers = multipliers.copy()
         if self.sweeps:
-            left = np.empty(len(graph.scores))
-            _, dual, _ = self.ascend(graph, score, multipliers, np.empty_like(heads), left)
-            return Certificate(score, dual).optimal
+            heads, left = np.empty(graph.n + 1, np.int32), np.empty(len(graph.scores))
+            return max(known, self.ascend(graph, known, multipliers, heads, left)[1])
         found = replace(self, iterations=PROOF_ITERATIONS).descend(graph, multipliers)
-        return found is not None and Certificate(score, found.certificate.dual).optimal
+        return known if found is None else max(known, found.certificate.dual)
+
+
+def prove(
+    graph: ScoredGraph, heads: np.ndarray, bounds: Certificate
+) -> tuple[np.ndarray, Certificate]:
+    """A tree between bounds, proved best: by branch and bound over head automata, if they have all
+    the families; then by an integer program, within its time limit."""
+    if not bounds.optimal and graph.families <= DualDecomposition.families:
+        heads, multipliers = heads.copy(), np.zeros((2, len(graph.scores)))
+        primal, dual, _, _ = ascent.solve(
+            graph.arcs.layout,
+            graph.scores,
+            *map(graph.parts.get, PARTS),
+            graph.projective,
+            graph.single_root,
+            DualDecomposition.sweeps,
+            PROOF_NODES,
+            bounds.primal,
+            0.0,
+            False,
+            multipliers,
+            heads,
+            np.empty(len(graph.scores)),
+        )
+        bounds = Certificate(primal, max(primal, min(dual, bounds.dual)))
+    return (heads, bounds) if bounds.optimal else decide(graph, heads, bounds)
 
 
 def chosen(graph: ScoredGraph, heads: np.ndarray) -> np.ndarray:

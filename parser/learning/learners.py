@@ -70,7 +70,7 @@ class Learner(ABC):
     @property
     def recency(self) -> float:
         """Of the average of the weights."""
-        return self.settings.recency
+        return self.settings.recency or 0.0
 
     @property
     def converged(self) -> bool:
@@ -103,8 +103,8 @@ class Learner(ABC):
         s = self.settings
         return Amortized(
             self.engine,
-            "exact" if s.amortize == "adaptive" else s.amortize,
-            epsilon=EPSILONS[0] if s.amortize == "adaptive" else s.epsilon,
+            "exact" if s.amortize in ("lazy", "adaptive") else s.amortize,
+            epsilon=s.epsilon,
             tau=s.tau,
             cache=Cache(int(s.amortize_memory * 2**30)) if cache is None else cache,
         )

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from cython_ext import coordinate
 from cython_ext.features import SLOTS
 from parser.features import CompactTable, Scorer
 from parser.graph import CODES, LINK, ScoredGraph, all_arcs
-from parser.inference import Engine
+from parser.inference import Engine, Result
 from parser.learning.learners import EPSILONS, Example, Learner, loss_augmented
 from parser.model.settings import Settings
 
@@ -82,6 +83,24 @@ class Ssvm(Learner):
     primal is a bound, too, and the gap is valid; with one that is neither, such as hill climbing,
     the primal is that of the trees that were found: a lower bound, though never below -D.
 
+    Amortized inference (`amortize`) goes the same way with fewer calls of the engine where its
+    tests are exact.  Other modes go another way, and end lazy:
+
+    lazy
+        A tree of a sentence is wanted only if its gradient is below -delta, and then any will do: a
+        cached one, or one that hill climbing finds from there, from the gold tree, or from the most
+        violated one of the working set.  Where there is none, a bound may say so.  The engine is
+        asked for the rest, in passes after one that added trees to no more than FEW of the
+        sentences; in others it is put off.
+    epsilon
+        The paper's condition first, until a pass adds trees to no more than ENOUGH of the
+        sentences, or training has converged.  With adaptive epsilon this is 10, then 0.1 and lazy.
+
+    The end is the same: a pass under fixed weights in which every sentence has the engine's tree,
+    or one proved to be the best, or a bound that leaves no gradient below -delta.  The primal is
+    from these bounds; there is none while nothing bounds the violations of some sentence.  A run
+    that goes on from a checkpoint has no cached trees yet, so its path is another one.
+
     Memory: 12 bytes a weight, as the sums are float64 and scoring takes float32; vectors up to
     `svm_memory` GiB, with the others made anew when they are needed, which changes no result; and
     8 bytes a word and some 400 for each tree of the working set.  A tree leaves it when alpha was 0
@@ -95,6 +114,8 @@ class Ssvm(Learner):
     """
 
     IDLE = 5
+    FEW, ENOUGH = 1 / 16, 1 / 4  # of the examples
+    ROUNDING = 1e-6  # of scores, which are float32
     BATCH = 32  # sentences whose inference threads share
 
     def __init__(self, scorer: Scorer, engine: Engine, settings: Settings, jobs: int = 1) -> None:
@@ -107,7 +128,9 @@ class Ssvm(Learner):
         self.passes = 0
         self.settled = False
         self.recheck = False
-        self.stage = 0  # of adaptive amortization
+        self.stages = stages(settings)
+        self.stage = 0
+        self.sparing = self.lazy
         self.saved: dict[str, Any] = {}
         self.begin_pass()
 
@@ -119,6 +142,11 @@ class Ssvm(Learner):
         return self.settings.interleave and not (self.recheck or self.settled)
 
     @property
+    def lazy(self) -> bool:
+        """Whether any violated constraint will do."""
+        return self.stages[self.stage][1]
+
+    @property
     def batch(self) -> int:
         return 1 if self.moving else self.BATCH
 
@@ -127,6 +155,7 @@ class Ssvm(Learner):
         return self.settled
 
     def begin(self, examples: Sequence[Example]) -> None:
+        self.set_epsilon()
         self.examples = examples
         self.working = [{} for _ in examples]
         self.totals = np.zeros(len(examples))
@@ -165,7 +194,7 @@ class Ssvm(Learner):
         self.passes += 1
         dual = self.dual()
         self.measures = {"dual": dual}
-        if not self.moving:
+        if not self.moving and self.slacks < np.inf:
             primal = inner(self.w, self.w) / 2 + self.settings.svm_c * self.slacks
             gap = (primal - dual) / primal if primal else 0.0
             self.measures |= {"primal": primal, "gap": gap}
@@ -175,11 +204,14 @@ class Ssvm(Learner):
             "trees": sum(map(len, self.working)),
         }
         still = not self.added and self.projected <= self.settings.delta
-        self.settled = still and not self.moving
-        self.recheck = still and self.moving
-        if self.settled and self.settings.amortize == "adaptive":
-            self.stage = min(self.stage + 1, len(EPSILONS))
-            self.settled = self.stage == len(EPSILONS)
+        decided = not self.sparing and self.slacks < np.inf
+        self.settled = still and not self.moving and decided
+        self.recheck = still and not self.settled
+        self.sparing = self.lazy and self.added > self.FEW * len(self.examples)
+        last = self.stage + 1 == len(self.stages)
+        if not last and (self.settled or self.added <= self.ENOUGH * len(self.examples)):
+            self.stage += 1
+            self.settled, self.sparing = False, self.lazy
             self.set_epsilon()
         if not self.settled:
             order = np.random.default_rng([self.settings.seed, 1, self.passes])
@@ -189,9 +221,9 @@ class Ssvm(Learner):
         self.begin_pass()
 
     def set_epsilon(self) -> None:
-        """That of the stage of adaptive amortization."""
-        if self.amortized is not None and self.stage < len(EPSILONS):
-            self.amortized.epsilon = EPSILONS[self.stage]
+        """That of the stage."""
+        if self.amortized is not None:
+            self.amortized.epsilon = self.stages[self.stage][0]
 
     def visit(self, example: Example) -> Visit:
         """Loss-augmented inference; under fixed weights the state of the working set, too.
@@ -199,20 +231,34 @@ class Ssvm(Learner):
         Changes nothing.
         """
         _, graph = self.score(example)
-        result = self.solve(example, loss_augmented(graph, example.heads))
+        graph = loss_augmented(graph, example.heads)
         own = self.working[example.number]
         pull = self.totals.item(example.number) / (2 * self.settings.svm_c)
+        slack, projected, start = 0.0, 0.0, example.heads
+        for structure in () if self.moving and not self.lazy else own.values():
+            violation = structure.loss - self.margin(example, structure)
+            if violation > slack:
+                slack, start = violation, structure.heads
+            gradient = pull - violation
+            projected = max(projected, gradient if structure.alpha else 0.0, -gradient)
+        result = self.best(example, graph, pull, start)
         found = own.get(result.heads.tobytes()) or self.structure(example, result.heads)
         violation = found.loss - self.margin(example, found)
         new = found.key not in own and violation - pull > self.settings.delta
-        slack = max(0.0, violation + (result.certificate.gap if result.certificate else 0.0))
-        projected = 0.0
-        for structure in () if self.moving else own.values():
-            violation = structure.loss - self.margin(example, structure)
-            slack = max(slack, violation)
-            gradient = pull - violation
-            projected = max(projected, gradient if structure.alpha else 0.0, -gradient)
+        slack = max(slack, violation + (result.certificate.gap if result.certificate else 0.0))
         return Visit(slack, projected, found if new else None)
+
+    def best(self, example: Example, graph: ScoredGraph, pull: float, start: np.ndarray) -> Result:
+        """A tree whose constraint is violated the most or, if lazy, one whose gradient is below
+        -delta, or that is all that can be had."""
+        if not self.lazy:
+            return self.solve(example, graph)
+        assert self.amortized is not None
+        gold = graph.score(example.heads)
+        above = gold + pull + self.settings.delta + self.ROUNDING * max(1.0, abs(gold))
+        return self.amortized.solve(
+            graph, example.number, above=above, start=start, call=not self.sparing
+        )
 
     def dual(self) -> float:
         """-D: a lower bound on the optimum, which no coordinate step lowers."""
@@ -243,14 +289,11 @@ class Ssvm(Learner):
         return Structure(heads, loss, square, (index, values))
 
     def vector_of(self, example: Example, structure: Structure) -> Vector:
-        """Its vector, with the places as numpy indexes fastest."""
-        index, values = structure.vector or self.vector(example, structure.heads)
-        return index.astype(np.intp), values
+        return structure.vector or self.vector(example, structure.heads)
 
     def margin(self, example: Example, structure: Structure) -> float:
         """w.phi"""
-        index, values = self.vector_of(example, structure)
-        return inner(values, self.w.take(index))
+        return coordinate.dot(*self.vector_of(example, structure), self.w)
 
     def add(self, number: int, structure: Structure) -> None:
         """Take a structure into the working set, and keep its vector if there is room."""
@@ -303,19 +346,21 @@ class Ssvm(Learner):
         return first
 
     def update(self, number: int, structure: Structure) -> float:
-        """Minimise the dual along one coordinate; returns its gradient before."""
-        index, values = self.vector_of(self.examples[number], structure)
-        here = self.w.take(index)
+        """Minimise the dual along one coordinate; returns its gradient before.
+
+        The float32 weights follow at once where they are used within the pass.
+        """
         ridge = 1 / (2 * self.settings.svm_c)
-        gradient = inner(values, here) + self.totals.item(number) * ridge - structure.loss
-        alpha = max(0.0, structure.alpha - gradient / (structure.square + ridge))
-        change = alpha - structure.alpha
-        if change:
-            here += np.multiply(values, change, dtype=np.float64)
-            self.w[index] = here
-            self.weights.table.ravel()[index] = here.astype(np.float32)
-            self.totals[number] += change
-            structure.alpha = alpha
+        alpha, gradient = coordinate.step(
+            *self.vector_of(self.examples[number], structure),
+            self.w,
+            self.weights.table.reshape(-1) if self.moving else None,
+            structure.alpha,
+            self.totals.item(number) * ridge - structure.loss,
+            structure.square + ridge,
+        )
+        self.totals[number] += alpha - structure.alpha
+        structure.alpha = alpha
         return gradient
 
     def sum_up(self) -> None:
@@ -325,8 +370,8 @@ class Ssvm(Learner):
             self.totals[i] = sum(s.alpha for s in own.values())
             for structure in own.values():
                 if structure.alpha:
-                    index, values = self.vector_of(self.examples[i], structure)
-                    self.w[index] += np.multiply(values, structure.alpha, dtype=np.float64)
+                    vector = self.vector_of(self.examples[i], structure)
+                    coordinate.add(*vector, structure.alpha, self.w)
         self.weights.table.ravel()[:] = self.w
 
     # ---- the model, checkpoints ----------------------------------------------------------------
@@ -343,16 +388,26 @@ class Ssvm(Learner):
             "alphas": np.array([s.alpha for _, s in every]),
             "idle": np.array([s.idle for _, s in every], np.int64),
             "trees": np.concatenate(trees) if trees else np.zeros(0, np.int32),
-            "state": np.array([self.passes, self.settled, self.recheck, self.stage], np.int64),
+            "state": np.array(
+                [self.passes, self.settled, self.recheck, self.stage, self.sparing], np.int64
+            ),
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
         """To be followed by `begin`."""
-        self.passes, settled, recheck, self.stage = arrays["state"].tolist()
-        self.settled, self.recheck = bool(settled), bool(recheck)
-        if self.settings.amortize == "adaptive":
-            self.set_epsilon()
+        self.passes, settled, recheck, self.stage, sparing = arrays["state"].tolist()
+        self.settled, self.recheck, self.sparing = bool(settled), bool(recheck), bool(sparing)
+        self.set_epsilon()
         self.saved = arrays
+
+
+def stages(settings: Settings) -> tuple[tuple[float, bool], ...]:
+    """epsilon, and whether to be lazy, one after the other."""
+    if settings.amortize == "lazy":
+        return ((0.0, True),)
+    if settings.amortize == "adaptive":
+        return tuple((epsilon, number > 0) for number, epsilon in enumerate(EPSILONS))
+    return ((settings.epsilon, False), (0.0, True)) if settings.epsilon else ((0.0, False),)
 
 
 def inner(a: np.ndarray, b: np.ndarray) -> float:

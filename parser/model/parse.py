@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -17,6 +23,10 @@ from parser.inference import Engine, Result
 from parser.model.model import Model
 from parser.treebank import Sentence
 
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+In = TypeVar("In")
 Out = TypeVar("Out")
 
 
@@ -183,24 +193,37 @@ def kept_arcs(heads: np.ndarray) -> Arcs:
 
 
 def in_order(
-    work: Callable[[list[Sentence]], list[Out]], sentences: Iterable[Sentence], jobs: int
+    work: Callable[[list[Sentence]], list[Out]],
+    sentences: Iterable[Sentence],
+    jobs: int,
+    *,
+    processes: bool = False,
 ) -> Iterator[tuple[Sentence, Out]]:
     """Apply `work` to batches of sentences on `jobs` threads; results in the order of the input.
 
     The input is read lazily: a batch, or a few for each thread, are held at any time.  An exception
-    of `work` is raised at its batch's turn.  Kernels release the GIL, so threads run side by side.
+    of `work` is raised at its batch's turn.  Kernels release the GIL, so threads run side by side,
+    but for what they do in Python.
+
+    With `processes`, and where processes can be forked, the threads only pass batches on to as many
+    of these.  Each has a copy of all that `work` needs, so `work` must have no effects, and what it
+    returns or raises must pickle.  ChildProcessError if one of them is killed.
     """
     source = iter(sentences)
     if jobs == 1:
         while batch := list(islice(source, BATCH)):
             yield from zip(batch, work(batch), strict=True)
         return
+    forks = processes and hasattr(os, "fork") and sys.platform != "darwin"
     pending: deque[tuple[list[Sentence], Future[list[Out]]]] = deque()
-    with ThreadPoolExecutor(jobs) as pool:
+    with (
+        forked(work, jobs) if forks else nullcontext(work) as apply,
+        ThreadPoolExecutor(2 * jobs if forks else jobs) as pool,
+    ):
         try:
             while True:
                 while len(pending) <= 2 * jobs and (batch := list(islice(source, BATCH))):
-                    pending.append((batch, pool.submit(work, batch)))
+                    pending.append((batch, pool.submit(apply, batch)))
                 if not pending:
                     return
                 batch, future = pending.popleft()
@@ -210,4 +233,79 @@ def in_order(
                 future.cancel()
 
 
-BATCH = 32  # sentences: scored at once, they leave more of the weights in the cache
+@contextmanager
+def forked(work: Callable[[In], Out], jobs: int) -> Iterator[Callable[[In], Out]]:
+    """The same function done by `jobs` processes, for up to twice as many threads at a time.
+
+    So a process has its next task at hand when it is done with one.
+    """
+    from multiprocessing import get_context  # here: most runs do without
+
+    context = get_context("fork")
+    pipes = [context.Pipe() for _ in range(2 * jobs)]
+    children = [
+        context.Process(target=_serve, args=(work, pipes, slice(i, None, jobs)), daemon=True)
+        for i in range(jobs)
+    ]
+    with warnings.catch_warnings():
+        # Forking beside threads is bad if one of them holds a lock that a child will want.  Ours
+        # want none; threads are those of a progress bar, or of BLAS, which sees to forks.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for child in children:
+            child.start()
+    free: SimpleQueue[Connection] = SimpleQueue()
+    for ours, theirs in pipes:
+        theirs.close()
+        free.put(ours)
+
+    def apply(task: In) -> Out:
+        pipe = free.get()
+        try:
+            pipe.send(task)
+            result, error = pipe.recv()
+        except (EOFError, ConnectionError):
+            raise ChildProcessError("a process was killed before its work was done") from None
+        finally:
+            free.put(pipe)
+        if error is not None:
+            raise error
+        return result
+
+    try:
+        yield apply
+    finally:
+        for ours, _ in pipes:
+            ours.close()
+        for child in children:
+            child.join()
+
+
+def _serve(
+    work: Callable[[In], Out], pipes: list[tuple[Connection, Connection]], own: slice
+) -> None:
+    """Do the tasks that come in by one's own pipes, until the other ends are closed."""
+    from multiprocessing.connection import wait
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipes
+    tasks = [theirs for _, theirs in pipes[own]]
+    for ours, theirs in pipes:
+        # Held open here, the parent's ends would not close when it is killed.
+        ours.close()
+        if theirs not in tasks:
+            theirs.close()
+    while tasks:
+        for pipe in wait(tasks):
+            try:
+                task = pipe.recv()
+            except (EOFError, ConnectionError):
+                tasks.remove(pipe)
+                continue
+            try:
+                answer = work(task), None
+            except Exception as error:
+                answer = None, error
+            with suppress(ConnectionError):
+                pipe.send(answer)
+
+
+BATCH = 64  # sentences: scored at once, they leave more of the weights in the cache

@@ -14,7 +14,7 @@ from parser.inference import Engine, default_engine, find_engine
 
 LEARNERS = ("mira", "perceptron", "crf", "ssvm")
 OPTIMIZERS = ("sgd", "adagrad")
-AMORTIZE = ("", "seed", "exact", "margin", "adaptive")
+AMORTIZE = ("", "seed", "exact", "margin", "lazy", "adaptive")
 
 
 class SettingsError(ValueError):
@@ -45,8 +45,8 @@ class Settings:
     epochs, patience : passes over the data, at most; and passes without a better dev score before
         training stops (0: never).
     seed : of the order of the sentences.
-    recency : of the averaged weights: those after t steps count as t**recency, so that with 0 all
-        count alike.  Not of the structured SVM, which takes the last ones.
+    recency : in the average of the weights those after t steps count as t**recency, so that with 0
+        all count alike; None: 2 for mira, 0 for others.  The structured SVM averages nothing.
     aggressiveness : the largest MIRA step C.
     k : trees in a MIRA step.
     batch : sentences in a CRF step.
@@ -59,10 +59,11 @@ class Settings:
     svm_memory : GiB of its vectors that are kept; those beyond are made anew each time.
     amortize : "", or how training looks for trees among those of earlier passes before it calls the
         engine (`parser.inference.Amortized`): "seed", the paper's condition; "exact", also stronger
-        tests that are exact; "margin", also those that need second best trees; "adaptive", exact
-        tests and the paper's condition with epsilon 10, then 0.1, then 0, each until the structured
-        SVM has converged.
-    epsilon, tau : of the paper's condition; above 0, answers may be worse than the best.  Of tau
+        tests that are exact; "margin", also those that need second best trees; of the structured
+        SVM (`parser.learning.ssvm`) also "lazy", which takes any tree that is violated, and
+        "adaptive", the paper's condition with epsilon 10, then lazy with 0.1, then with 0.
+    epsilon, tau : of the paper's condition; above 0, answers may be worse than the best; an SVM
+        ends lazy with 0.  Of tau
         answers in a row for a sentence one is exact (0: no such rule).
     amortize_memory : GiB of trees that are kept.
     label_epochs, label_rate, label_bits : of the labeller.
@@ -86,7 +87,7 @@ class Settings:
     epochs: int = 10
     patience: int = 0
     seed: int = 0
-    recency: float = 2.0
+    recency: float | None = None
     aggressiveness: float = 0.1
     k: int = 1
     batch: int = 1
@@ -152,16 +153,19 @@ class Settings:
             ("label_rate", 1e-12, 1e6),
             ("label_bits", 8, 24),
         ):
-            if not low <= getattr(self, name) <= high:
-                raise SettingsError(f"{name}: {low} to {high}, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise SettingsError(f"{name}: {low} to {high}, got {value}")
         if self.batch > 1 and self.learner != "crf":
             raise SettingsError(
                 f"batch: learner {self.learner} takes one sentence at a time, got {self.batch}"
             )
         if self.amortize and (self.learner == "crf" or self.k > 1):
             raise SettingsError("amortize: only for learners that take best trees, one by one")
-        if self.amortize == "adaptive" and (self.learner != "ssvm" or self.epsilon):
-            raise SettingsError("amortize: adaptive is for learner ssvm, and sets epsilon itself")
+        if self.amortize in ("lazy", "adaptive") and (self.learner != "ssvm" or self.epsilon):
+            raise SettingsError(
+                f"amortize: {self.amortize} is for learner ssvm, and sets epsilon itself"
+            )
         if self.engine:
             try:
                 find_engine(self.engine)
@@ -212,6 +216,7 @@ def check_type(name: str, value: Any, annotation: str) -> None:
         "bool | None": (bool, type(None)),
         "int": (int,),
         "float": (int, float),
+        "float | None": (int, float, type(None)),
         "str": (str,),
         "tuple[str, ...]": (tuple,),
     }

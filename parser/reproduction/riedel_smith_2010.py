@@ -43,10 +43,10 @@ BASE = Settings(
     learner="crf",
     engine="bp:iterations=20,damping=0.3",
     rate=0.01,
+    l2=0.01,
     prune=True,
     labelled=False,
-    epochs=5,
-    recency=0.0,
+    epochs=4,
 )
 SECOND_ORDER = [CODES[family] for family in BASE.factors if family != LINK]
 

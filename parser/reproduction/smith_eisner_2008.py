@@ -32,7 +32,6 @@ BASE = Settings(
     single_root=False,
     labelled=False,
     epochs=10,
-    recency=0.0,
 )
 BP = "bp:iterations=5,tolerance=0"
 DECODING = BP + ",constraint={},decode=log-odds"  # of Table 3

@@ -327,10 +327,12 @@ def test_unreadable_paths_are_named(files):
     fails(1, "empty.conllu", "train", "empty.conllu", "-o", "x", cwd=files)
 
 
-def test_a_closed_pipe_ends_quietly(files):
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_closed_pipe_ends_quietly(files, jobs):
     text = (files / "test.conllu").read_text(encoding="utf-8") * 40
     (files / "many.conllu").write_text(text, encoding="utf-8")
-    command = f"{sys.executable} -m parser parse m.model many.conllu --quiet | head -n 1"
+    options = f"m.model many.conllu --quiet --jobs {jobs}"
+    command = f"{sys.executable} -m parser parse {options} | head -n 1"
     done = subprocess.run(
         command, shell=True, capture_output=True, text=True, cwd=files, check=True
     )
@@ -354,6 +356,29 @@ def test_conllx_in_conllx_out(files):
         stdin=text,
         cwd=files,
     )
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_while_parsing_leaves_no_file_and_no_traceback(files, jobs):
+    command = [sys.executable, "-m", "parser", "parse", "m.model", "-o", "cut.conllu", "--quiet"]
+    process = subprocess.Popen(
+        [*command, "--jobs", str(jobs)],
+        cwd=files,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    process.stdin.write((files / "test.conllu").read_text(encoding="utf-8") * 20)
+    process.stdin.flush()
+    while not list(files.glob("*cut.conllu*")):  # the output under its first name
+        time.sleep(0.05)
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "Traceback" not in err
+    assert not list(files.glob("*cut.conllu*"))
 
 
 def test_ctrl_c_leaves_a_checkpoint_that_resumes(files):

@@ -108,6 +108,21 @@ def test_the_unit_of_the_scores_does_not_matter():
         assert small.iterations == large.iterations
 
 
+def test_branch_and_bound_proves_where_asked_to_and_no_program_is_needed(monkeypatch):
+    monkeypatch.delattr("parser.inference.dual_decomposition.decide")
+    rng = np.random.default_rng(8)
+    proved = 0
+    for families in ((CHILDSEQ,), (CHILDSEQ, GRAND, GRANDSIB)):
+        for _ in range(10):
+            graph = random_graph(rng, 4, families)
+            result = AD3(exact="yes").best(graph)
+            assert result.converged
+            assert result.score == pytest.approx(optimum(graph), abs=1e-9)
+            assert result.score == pytest.approx(graph.score(result.heads), abs=1e-9)
+            proved += not ALTERNATING_DIRECTIONS.best(graph).converged
+    assert proved > 3
+
+
 def test_an_integer_program_decides_where_asked_to():
     rng = np.random.default_rng(8)
     engine = ALTERNATING_DIRECTIONS.proving()

@@ -30,6 +30,7 @@ from parser.inference.amortized import (
     Amortized,
     Amortizer,
     Cache,
+    Question,
     Recalled,
     Solution,
     feasible_set,
@@ -746,7 +747,7 @@ def test_results_without_a_closed_certificate_are_not_kept():
 
 
 class Dual(Engine):
-    """Sibling trees whose "multipliers" are slacks from outside; certifies by enumeration."""
+    """Sibling trees whose "multipliers" mean nothing; their dual is found by enumeration."""
 
     name = "dual"
     families = frozenset({LINK, SIB})
@@ -759,10 +760,10 @@ class Dual(Engine):
         best = Enumerator().best(graph)
         return replace(best, multipliers=np.arange(len(graph.scores), dtype=float))
 
-    def certifies(self, graph, heads, multipliers):
+    def bound(self, graph, known, multipliers):
         assert multipliers.tolist() == list(range(len(graph.scores)))
-        self.asked.append(heads.tolist())
-        return graph.score(heads) >= Enumerator().best(graph).score
+        self.asked.append(known)
+        return max(known, Enumerator().best(graph).score)
 
 
 def test_an_engine_with_multipliers_certifies_cached_trees():
@@ -781,6 +782,103 @@ def test_an_engine_with_multipliers_certifies_cached_trees():
         without.best(perturbed(rng, graph, 0.05))
     assert len(engine.asked) == asked
     assert without.statistics.solved == 5
+
+
+def test_dual_decomposition_serves_engines_without_multipliers():
+    """Of a family that it can use; nothing else is exact for the others."""
+    rng = np.random.default_rng(29)
+    hits = {}
+    for family in (GRAND, NOCROSS):
+        amortized = Amortized(Enumerator(), debug=True)
+        for _ in range(10):
+            graph = random_graph(rng, 3, (family,))
+            amortized.best(graph)
+            amortized.best(perturbed(rng, graph, 1e-3))
+        hits[family] = amortized.statistics.hits["dual"]
+    assert hits[GRAND] > 5
+    assert hits[NOCROSS] == 0
+
+
+# ---- trees above a threshold ---------------------------------------------------------------------
+
+
+@roots
+@pytest.mark.parametrize(
+    ("engine", "families", "projective", "n", "keep"), [*SETTINGS[:5], *SETTINGS[6:]]
+)
+def test_a_tree_above_the_threshold_is_found_if_there_is_one(
+    engine, families, projective, n, keep, single_root
+):
+    rng = np.random.default_rng(30)
+    amortized = Amortized(engine, "none", debug=True)
+    graph = random_graph(rng, n, families, projective, single_root, keep)
+    start = engine.best(perturbed(rng, graph, 1.0)).heads
+    for scale in (0.3, 0.003):
+        for _ in range(15):
+            graph = perturbed(rng, graph, scale)
+            best = engine.best(graph)
+            above = best.score + rng.normal()
+            result = amortized.solve(graph, above=above, start=start)
+            assert result.score == pytest.approx(graph.score(result.heads))
+            if best.score > above:
+                assert result.score > above
+            else:
+                certificate = result.certificate
+                bound = result.score if certificate is None else certificate.dual
+                assert best.score <= bound + 1e-9
+                assert bound <= above or not isinstance(result, Recalled)
+    hits = amortized.statistics.hits
+    assert hits["known"] + hits["search"] > 0
+    assert hits["bound"] > 0
+    assert amortized.statistics.solved == 30 - sum(hits.values())
+
+
+def test_bounds_of_dual_decomposition_rule_out_trees_where_changes_of_parts_would_add_up():
+    rng = np.random.default_rng(31)
+    amortized = Amortized(Enumerator(), "none", debug=True)
+    ruled_out = 0
+    for _ in range(20):
+        graph = random_graph(rng, 4, (CHILDSEQ, GRAND))
+        best = Enumerator().best(graph)
+        amortized.solve(graph, above=best.score)
+        other = perturbed(rng, graph, 0.02)
+        above = Enumerator().best(other).score + 0.1
+        change = sum(np.abs(other.parts[f] - graph.parts[f]).sum() for f in graph.parts)
+        assert change > 0.1
+        result = amortized.solve(other, above=above)
+        if isinstance(result, Recalled):
+            assert result.condition == "bound"
+            assert above - 0.1 - 1e-9 <= result.certificate.dual <= above
+            ruled_out += 1
+    assert ruled_out > 10
+
+
+def test_without_call_the_engine_is_not_asked_if_there_is_a_tree():
+    rng = np.random.default_rng(32)
+    engine = Counting(MST)
+    amortized = Amortized(engine, "none")
+    graph = random_graph(rng, 6)
+    best = MST.best(graph).score
+    amortized.solve(graph, above=best, call=False)
+    assert engine.calls == 1  # no tree to start from
+    graph = perturbed(rng, graph, 0.5)
+    start = MST.best(perturbed(rng, graph, 1.0)).heads
+    result = amortized.solve(graph, above=MST.best(graph).score, start=start, call=False)
+    assert engine.calls == 1
+    assert isinstance(result, Recalled)
+    assert result.condition == "later"
+    assert result.score >= graph.score(start)
+    assert result.certificate.dual >= MST.best(graph).score
+
+
+def test_debug_tells_when_a_tree_was_ruled_out_and_is_there():
+    question = Question(above=0.0, bound=lambda entry: -1.0)
+    solution = Solution(np.array([0], np.int32))
+    amortizer = Amortizer("none", debug=True)
+    amortizer.solve("key", np.array([-5.0, -9.0]), lambda: solution)
+    other = Solution(np.array([1], np.int32))
+    with pytest.raises(AmortizationError, match=r"nothing should be above 0\.0"):
+        amortizer.solve("key", np.array([-5.0, 1.0]), lambda: other, question=question)
 
 
 def test_threads_share_one_cache():

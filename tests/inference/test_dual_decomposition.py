@@ -20,7 +20,7 @@ from parser.graph import (
     ScoredGraph,
     all_arcs,
 )
-from parser.inference import NoTreeError, default_engine, find_engine
+from parser.inference import NoTreeError, default_engine, find_engine, integer_program
 from parser.inference.dual_decomposition import DUAL_DECOMPOSITION, DualDecomposition
 from parser.inference.integer_program import LINEAR_PROGRAM, IntegerProgram
 from parser.learning import Trainer
@@ -212,14 +212,24 @@ def test_projective_answers_are_those_of_the_dynamic_program():
             assert SEARCH.best(graph).score == pytest.approx(best)
 
 
-def test_where_search_is_cut_short_an_integer_program_decides():
+def test_where_search_is_cut_short_an_integer_program_decides(monkeypatch):
+    monkeypatch.setattr("parser.inference.dual_decomposition.PROOF_NODES", 1)
+    asked = []
+
+    def decide(*args):
+        asked.append(args)
+        return integer_program.decide(*args)
+
+    monkeypatch.setattr("parser.inference.dual_decomposition.decide", decide)
     rng = np.random.default_rng(11)
     short = DualDecomposition(iterations=3, exact="yes", nodes=1)
-    for _ in range(20):
-        graph = random_graph(rng, 4, PARTS)
+    for _ in range(40):
+        graph = random_graph(rng, 5, PARTS)
         result = short.best(graph)
+        check(graph, result)
         assert result.converged
         assert result.score == pytest.approx(optimum(graph), abs=1e-9)
+    assert 5 < len(asked) < 40
 
 
 def test_large_scores_and_many_words():

@@ -76,6 +76,14 @@ def test_later_weights_count_more_but_not_in_the_pruner(data):
     assert np.abs(later.table.values).mean() > 1.2 * np.abs(alike.table.values).mean()
 
 
+def test_only_mira_counts_later_weights_more_by_default(data):
+    for learner, expected in {"mira": 2.0, "perceptron": 0.0, "crf": 0.0, "ssvm": 0.0}.items():
+        trainer = Trainer(replace(SETTINGS, learner=learner), data[0])
+        assert trainer.settings.recency == trainer.learner.weights.recency == expected
+    chosen = replace(SETTINGS, learner="crf", recency=1.0)
+    assert Trainer(chosen, data[0]).learner.weights.recency == 1.0
+
+
 @pytest.mark.parametrize("recency", [-0.5, 4.5, float("nan")])
 def test_a_recency_out_of_range_is_refused(recency):
     with pytest.raises(SettingsError, match=r"recency: 0.0 to 4.0, got"):

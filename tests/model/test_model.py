@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import signal
+import sys
 import zipfile
 
 import numpy as np
@@ -11,6 +15,11 @@ import pytest
 from parser.learning import Trainer
 from parser.model import Model, ModelError, Parser, Settings, SettingsError, in_order
 from parser.treebank import Sentence, read_all, replace_file
+
+forks = pytest.mark.skipif(
+    sys.platform == "darwin" or not hasattr(os, "fork"),
+    reason="processes are not forked here",
+)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +177,8 @@ def test_one_best_is_the_first_of_n_best(path, sentences):
         assert len({tuple(t.heads.tolist()) for t in trees}) == len(trees)
 
 
-def test_work_on_threads_keeps_order_and_reads_lazily():
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+def test_work_done_side_by_side_keeps_order_and_is_read_lazily(processes):
     read = []
 
     def numbers():
@@ -176,7 +186,44 @@ def test_work_on_threads_keeps_order_and_reads_lazily():
             read.append(i)
             yield i
 
-    results = in_order(lambda batch: [i * i for i in batch], numbers(), 2)
+    def squares(batch):
+        if 960 in batch:
+            raise ValueError("960 is too much")
+        return [i * i for i in batch]
+
+    results = in_order(squares, numbers(), 2, processes=processes)
     assert next(results) == (0, 0)
     assert len(read) < 400
-    assert [r for _, r in results] == [i * i for i in range(1, 1000)]
+    for i in range(1, 960):
+        assert next(results) == (i, i * i)
+    with pytest.raises(ValueError, match="960 is too much"):
+        next(results)
+
+
+@forks
+def test_work_goes_to_as_many_processes_and_they_end():
+    results = in_order(lambda batch: [os.getpid()] * len(batch), range(3000), 3, processes=True)
+    pids = {pid for _, pid in results}
+    assert 2 <= len(pids) <= 3  # the input may be at its end before the third has begun
+    assert os.getpid() not in pids
+    assert multiprocessing.active_children() == []
+
+
+@forks
+def test_work_left_behind_ends_its_processes():
+    results = in_order(list, range(100000), 2, processes=True)
+    assert next(results) == (0, 0)
+    assert len(multiprocessing.active_children()) == 2
+    results.close()
+    assert multiprocessing.active_children() == []
+
+
+@forks
+def test_a_killed_process_is_an_error_and_not_an_end():
+    def die(batch):
+        if 500 in batch:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch
+
+    with pytest.raises(ChildProcessError, match="killed before its work was done"):
+        list(in_order(die, range(1000), 2, processes=True))
