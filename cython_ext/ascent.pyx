@@ -1,8 +1,8 @@
 """Dual decomposition by block coordinate ascent, over fewer and fewer arcs; branch and bound.
 
-The same copies of arcs as in automata.pyx, dn + up + own = s; but over a tree is first relaxed to a
-head for each word, so that all subproblems have cheap max-marginals, the difference that an arc
-makes to the best choice.  A sweep visits the automata h = 0, 1, ..., n:
+Arcs have the same copies as in automata.pyx, dn + up + own = s.  But the tree is relaxed to a head
+for each word, so that all subproblems have cheap max-marginals: the difference that an arc makes to
+the best choice.  A sweep visits the automata h = 0, 1, ..., n:
 
     dn[h -> x] += own[h -> x] - max_{g != h} own[g -> x]        own[h -> x] less by as much
     up[g -> h] += own[g -> h]                                   own[g -> h] = 0
@@ -13,15 +13,16 @@ the last line for one x after the other.  No line makes the dual larger:
 
     D = sum_h automaton(h) + sum_m max_g own[g -> m]
 
-What remains is cheap, as arcs leave.  No tree with the arc g -> m scores more than D less what own
-loses by it, so where that is below the best score met the arc is dropped.  Of a word with one arc
-left the head is known, and its automaton has no choice about it; an automaton without any choice
-is visited for the last time.
+After each sweep the best tree by own is scored, and tree(own) in place of the sum over words is a
+smaller dual.  Where the best arcs into words are a cycle, all arcs that enter it get what it is
+better, and D loses as much, for each tree has such an arc.
 
-The best tree by own, and its score, are looked at after each sweep, and tree(own) in place of the
-sum over words is a smaller dual.  If bounds do not meet, and the dual does not fall, the word whose
-two best arcs are the closest gets one of them for its head, or does not get it: depth first, from
-the multipliers of before.
+Then arcs leave.  No tree with the arc g -> m scores more than D less what own loses by it, and
+where that is below the best score met the arc is dropped.  Of a word with one arc left the head is
+known, and no automaton has a choice about it; one without any choice is not visited again.
+
+If the bounds do not meet in some sweeps, the word whose two best arcs are the closest gets the best
+one for its head, or anything else: depth first, both from the multipliers of before.
 
 With K candidates each way a visit costs O(K^3), and a sweep O(n K^3), once; later a fraction.
 
@@ -81,7 +82,7 @@ cdef extern from *:
     double best_sum(const double* x, const double* y, const double* z, int count,
                     int rows) noexcept nogil
 
-cdef double SHARE = 0.6
+cdef double SHARE = 0.6                  # of max-marginals, that is handed out
 cdef double ROUNDING = 1e-9              # bounds meet
 cdef int NODE_SWEEPS = 4                 # at most, of a problem of branch and bound
 cdef double FALL = 0.1                   # of the gap in a sweep; else the dual does not fall
@@ -335,7 +336,7 @@ cdef void visit(Ascent* s, int h) noexcept nogil:
 
 
 cdef void drop(Ascent* s, int m, double least) noexcept nogil:
-    """Arcs into a word with `own` below, but for the last one: sieve has to follow."""
+    """The arcs into a word with less by `own`; `sieve` has to follow."""
     cdef Automata* d = &s.d
     cdef int* rows = s.rows + d.p.offsets[m - 1]
     cdef int i, count = 0
@@ -427,7 +428,8 @@ cdef void cut(Ascent* s) noexcept nogil:
 
 
 cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
-    """Visits all, makes the bounds better and drops arcs."""
+    """Visits automata, makes the bounds better and drops arcs.  heads: OUT (n+1,) of a better tree.
+    """
     cdef Automata* d = &s.d
     cdef int n = d.p.n, h, m, arc = 0
     cdef double value = 0.0, words = 0.0, tree, found, second

@@ -297,6 +297,7 @@ cdef void* build(Automata* d, Layout layout, const double[::1] scores,
     d.loose = d.z + arcs
     d.stale = d.loose + 2 * rows
     d.moved = d.stale + 2 * (n + 1)
+    d.heads[0] = -1
     for h in range(n + 1):
         d.state[h] = -1
         renew(d, h)

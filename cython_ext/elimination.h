@@ -35,7 +35,7 @@ INLINE void add_row(double a, const double *restrict x, double *restrict y, inde
         y[i] += a * x[i];
 }
 
-/* f += sum_j a[j] y_j, g += sum_j b[j] y_j, over the rows y_j of a panel; g may be absent. */
+/* f += sum_j a[j] y_j over the rows y_j of a panel, and g += sum_j b[j] y_j with it. */
 INLINE void add_rows(const double *a, const double *y0, const double *y1, const double *y2,
                      const double *y3, double *restrict f, index_t n)
 {

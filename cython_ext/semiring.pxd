@@ -58,9 +58,11 @@ cdef inline double times(double a, double b, int semiring) noexcept nogil:
 cdef inline double plus(double a, double b, int semiring) noexcept nogil:
     if semiring == SUM:
         return a + b
+    if semiring == MAX:
+        return b if b > a else a                 # no branch: which is larger cannot be foreseen
     if b > a:
         a, b = b, a
-    if semiring == MAX or b == -INFINITY:
+    if b == -INFINITY:
         return a
     return a + log1p(exp(b - a))
 

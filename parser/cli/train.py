@@ -98,7 +98,7 @@ from parser.treebank import read_all
     "--recency",
     type=float,
     help="Weights after t steps count t^RECENCY in their average; 0: all alike.  [default: 2 for "
-    "mira, 0 for others]",
+    "mira and ssvm, 0 for others]",
 )
 @click.option("--k", type=int, help="Trees in a MIRA step.  [default: 1]")
 @click.option("--seed", type=int, help="[default: 0]")

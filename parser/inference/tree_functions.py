@@ -207,7 +207,9 @@ class TreeFunctions:
         [[0.0, 0.5, 0.5], [0.0, 0.0, 0.5], [0.0, 0.5, 0.0]]
         """
         batch = as_batch(arc_scores, lengths, mask)
-        probability = np.zeros(batch.scores.shape)
+        # Without padding every entry is written.
+        new = np.empty if batch.lengths is None else np.zeros
+        probability = new(batch.scores.shape)
         log_z = self._sums(batch, single_root, probability)
         return (probability, log_z) if batch.batched else (probability[0], log_z[0])
 

@@ -73,12 +73,6 @@ class Weights:
         values = self.table[used] - self.sums[used] / np.float32(self.counter)
         return CompactTable(len(self.table).bit_length() - 1, used.astype(np.uint32), values)
 
-    def last(self, share: float) -> CompactTable:
-        """The table as it is, and of its rows again the share with the largest weights."""
-        used = largest(np.maximum(self.table.max(1), -self.table.min(1)), share)
-        bits = len(self.table).bit_length() - 1
-        return CompactTable(bits, used.astype(np.uint32), self.table[used])
-
     def arrays(self) -> dict[str, np.ndarray]:
         """For a checkpoint; `restore` takes them back."""
         return {"table": self.table, "sums": self.sums, "steps": np.array(self.steps)}
@@ -87,6 +81,12 @@ class Weights:
         self.table[:] = arrays["table"]
         self.sums[:] = arrays["sums"]
         self.steps = int(arrays["steps"])
+
+
+def compact(table: np.ndarray, share: float) -> CompactTable:
+    """A table as it is, and of its rows again the share with the largest weights."""
+    used = largest(np.maximum(table.max(1), -table.min(1)), share)
+    return CompactTable(len(table).bit_length() - 1, used.astype(np.uint32), table[used])
 
 
 def largest(sizes: np.ndarray, share: float) -> np.ndarray:

@@ -46,7 +46,8 @@ class Settings:
         training stops (0: never).
     seed : of the order of the sentences.
     recency : in the average of the weights those after t steps count as t**recency, so that with 0
-        all count alike; None: 2 for mira, 0 for others.  The structured SVM averages nothing.
+        all count alike; None: 2 for mira and ssvm, 0 for others.  The structured SVM counts passes,
+        and averages nothing once it has converged.
     aggressiveness : the largest MIRA step C.
     k : trees in a MIRA step.
     batch : sentences in a CRF step.

@@ -43,7 +43,7 @@ BASE = Settings(
     learner="crf",
     engine="bp:iterations=20,damping=0.3",
     rate=0.01,
-    l2=0.01,
+    l2=0.003,
     prune=True,
     labelled=False,
     epochs=4,

@@ -16,8 +16,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parser.cli.tune import assign, chains, cross_validate, parse_grids
+from parser.cli.tune import parse_grids
 from parser.learning import TrainingError
+from parser.learning.cross_validation import assign, chains, cross_validate
 from parser.model import Settings, SettingsError
 from parser.treebank import read_all
 from tests.cli.test_cli import parser
@@ -199,8 +200,8 @@ def test_no_model_is_trained_on_what_it_is_scored_on(english, monkeypatch):
             parsed.append({s.number for s in held_out})
             return held_out  # gold trees, so that everything is right
 
-    monkeypatch.setattr("parser.cli.tune.Trainer", Recorder)
-    monkeypatch.setattr("parser.cli.tune.Parser", Copyist)
+    monkeypatch.setattr("parser.learning.cross_validation.Trainer", Recorder)
+    monkeypatch.setattr("parser.learning.cross_validation.Parser", Copyist)
     scores = cross_validate([Settings()], sentences, 4, 0, "conllx", 1)
     assert [(s.uas, s.las) for s in scores[0]] == [(100.0, 100.0)] * 4
     every = {s.number for s in sentences}

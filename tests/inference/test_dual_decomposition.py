@@ -51,6 +51,7 @@ def check(graph, result):
     """That a result is a tree of the graph, between its bounds."""
     tree = result.heads
     assert is_tree(tree)
+    assert tree[0] == -1
     assert not graph.single_root or (tree[1:] == 0).sum() == 1
     assert result.score == pytest.approx(graph.score(tree), abs=1e-9)
     assert result.certificate.primal == result.score

@@ -389,16 +389,29 @@ def test_threads_change_nothing(data, tmp_path, interleave):
     assert one == two
 
 
-def test_the_model_is_the_last_weights_and_not_their_average(data):
-    trainer = Trainer(replace(RUN, keep_rows=1.0), data[0])
-    table = trainer.run().table
+def test_the_model_is_a_mean_of_the_weights_after_all_passes(data):
+    trainer = Trainer(replace(RUN, keep_rows=1.0, recency=1.5), data[0])
+    states = []
+    table = trainer.run(lambda _: states.append(trainer.learner.w.copy())).table
+    assert not trainer.learner.converged
     dense = np.zeros_like(trainer.learner.weights.table)
     dense[table.rows] = table.values
-    np.testing.assert_array_equal(dense.ravel(), trainer.learner.w.astype(np.float32))
+    counts = np.arange(1, len(states) + 1) ** 1.5
+    np.testing.assert_allclose(dense.ravel(), counts @ states / counts.sum(), atol=1e-6)
+    assert np.abs(dense.ravel() - states[-1]).max() > 1e-5
     share = trainer.learner.compact(0.25)
     assert len(share.rows) == round(0.25 * len(table.rows))
     left_out = np.setdiff1d(table.rows, share.rows)
     assert np.abs(dense[left_out]).max(1).max() <= np.abs(share.values).max(1).min()
+
+
+def test_the_model_is_the_last_weights_once_training_has_converged(tiny):
+    trainer = Trainer(replace(RUN, keep_rows=1.0, epochs=500), tiny)
+    table = trainer.run().table
+    assert trainer.learner.converged
+    dense = np.zeros_like(trainer.learner.weights.table)
+    dense[table.rows] = table.values
+    np.testing.assert_allclose(dense.ravel(), trainer.learner.w, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,8 @@ def test_later_weights_count_more_but_not_in_the_pruner(data):
     assert np.abs(later.table.values).mean() > 1.2 * np.abs(alike.table.values).mean()
 
 
-def test_only_mira_counts_later_weights_more_by_default(data):
-    for learner, expected in {"mira": 2.0, "perceptron": 0.0, "crf": 0.0, "ssvm": 0.0}.items():
+def test_learners_of_large_margins_count_later_weights_more_by_default(data):
+    for learner, expected in {"mira": 2.0, "perceptron": 0.0, "crf": 0.0, "ssvm": 2.0}.items():
         trainer = Trainer(replace(SETTINGS, learner=learner), data[0])
         assert trainer.settings.recency == trainer.learner.weights.recency == expected
     chosen = replace(SETTINGS, learner="crf", recency=1.0)
@@ -240,8 +240,25 @@ def test_a_crf_learns_second_order_structure_by_belief_propagation(tmp_path):
 def test_training_stops_when_patience_runs_out(data):
     trainer = Trainer(replace(SETTINGS, epochs=40, patience=2), *data)
     trainer.run()
-    last_best = max(e.number for e in trainer.history if e.best)
-    assert len(trainer.history) == min(40, last_best + 2)
+    scores = [e.dev_las for e in trainer.history]
+    assert len(scores) == min(40, 1 + scores.index(max(scores)) + 2)
+
+
+def test_of_equal_epochs_the_last_is_kept_and_patience_counts_from_the_first(data, monkeypatch):
+    settings = replace(SETTINGS, labelled=False, prune=False, factors=("link",), epochs=9)
+    trainer = Trainer(replace(settings, patience=3), *data)
+    scores = iter([50.0, 60.0, 60.0, 40.0, 60.0, 70.0])
+    kept = []
+
+    def score(table):
+        kept.append(table)
+        return next(scores), None
+
+    monkeypatch.setattr(trainer, "score", score)
+    model = trainer.run()
+    assert [e.number for e in trainer.history if e.best] == [1, 2, 3, 5]
+    assert len(trainer.history) == 5
+    assert model.table is kept[4]
 
 
 def test_without_a_dev_set_the_last_epoch_counts(data):
