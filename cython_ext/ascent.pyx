@@ -94,7 +94,7 @@ cdef struct Side:                        # SCRATCH: what is left of one side of 
     char* sure                           # (width,) the child's head is known
     double* V                            # (rows,) as in automata.pyx
     double* N                            # (width, rows) what the j-th child adds: dn + grand
-    double* E                            # (width, rows) the best from the j-th child on, it included
+    double* E                            # (width, rows) the best from the j-th child on, with it
 
 
 cdef struct Ascent:

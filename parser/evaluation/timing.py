@@ -70,14 +70,19 @@ class EngineRun:
         proofs = [r.certificate for r in self.results if r.resolved is not None and r.certificate]
         if proofs:
             gaps = [c.gap for c in proofs if not c.optimal]
-            shares = [float(r.resolved.mean()) for r in self.results if r.resolved is not None]
+            resolved = [r.resolved for r in self.results if r.resolved is not None]
+            shares = [float(each.mean()) for each in resolved if len(each)]
             iterations = [r.iterations for r in self.results]
             yield (
                 f"{self.engine}: {100 * (1 - len(gaps) / len(proofs)):.2f} % of the trees proved "
                 f"best, mean gap of the others {sum(gaps) / max(1, len(gaps)):.3g}; "
                 f"{sum(iterations) / len(iterations):.1f} iterations a sentence, median "
-                f"{median(iterations):.0f}; {100 * sum(shares) / len(shares):.0f} % of the "
-                "subproblems solved anew in each"
+                f"{median(iterations):.0f}"
+            )
+        if proofs and shares:
+            yield (
+                f"{self.engine}: subgradients for {len(shares)} sentences; in each of their "
+                f"iterations {100 * sum(shares) / len(shares):.0f} % of the subproblems solved anew"
             )
         relaxed = [r.relaxation for r in self.results if r.relaxation is not None]
         if relaxed:
