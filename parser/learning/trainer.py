@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 # Up to this share of trees with crossing arcs the projective constraint helps more than it hurts:
 # on dev data it gained 0.5 UAS on LinES (5 %) and lost 0.3 on Danish (16 %).
 PROJECTIVE_SHARE = 0.10
-# MIRA's first weights are far from the last: on dev data it is worth 0.3 UAS on Danish and 0.2 on the
-# PTB sample after five epochs, and nothing after ten.  A perceptron loses by it.
+# MIRA's first weights are far from the last: on dev data it is worth 0.3 UAS on Danish and 0.2 on
+# the PTB sample after five epochs, and nothing after ten.  A perceptron loses by it.
 # Of the structured SVM the mean over passes parses Danish 0.2 better than its last weights.
 RECENCY = 2.0
 CRF_ENGINE = "bp:iterations=5"  # of a CRF, where no exact engine has marginals
