@@ -448,7 +448,6 @@ cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
     if found > s.primal:
         s.primal = found
         memcpy(&heads[0], d.heads, (n + 1) * sizeof(int))
-        heads[0] = -1
     if not closed(s) and tree < words - slack(words):
         cut(s)
         s.dual = min(s.dual, value + words - s.cuts)

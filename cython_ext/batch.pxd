@@ -4,7 +4,7 @@
 # A sentence has n words and scores of shape (N, N), N > n, [head, modifier], of which the first
 # n + 1 rows and columns count.  Sizes are the caller's promise.
 from libc.math cimport INFINITY
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 
 from cython_ext.semiring cimport all_below_infinity
 
@@ -23,6 +23,17 @@ cdef inline void* allocate(size_t size) except NULL:
     if scratch == NULL:
         raise MemoryError
     return scratch
+
+
+cdef inline bint reserve(void** memory, Py_ssize_t* room, Py_ssize_t count, size_t size) noexcept nogil:
+    """Room in ``memory`` for ``count`` things of a size, and as many again; False if it is short."""
+    cdef void* larger
+    if count > room[0]:
+        larger = realloc(memory[0], 2 * count * size)
+        if larger == NULL:
+            return False
+        memory[0], room[0] = larger, 2 * count
+    return True
 
 
 cdef inline Py_ssize_t words(const int[::1] lengths, Py_ssize_t b, Py_ssize_t size) noexcept nogil:

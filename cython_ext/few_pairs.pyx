@@ -18,10 +18,11 @@ tree factor; an iteration is one pass over each.
 """
 from libc.math cimport INFINITY, exp, fabs, log
 from libc.stdint cimport int32_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from cython_ext cimport eisner
+from cython_ext.batch cimport reserve
 from cython_ext.clock cimport now
 from cython_ext.layout cimport Layout, Places, checked
 from cython_ext.semiring cimport exponentials
@@ -124,12 +125,7 @@ cdef class FewPairs:
 
     cdef bint make_room(self, Py_ssize_t count) noexcept nogil:
         """For so many pairs more; False if memory is short."""
-        cdef Pair* larger = self.pair
-        if self.pairs + count > self.room:
-            larger = <Pair*>realloc(self.pair, 2 * (self.pairs + count) * sizeof(Pair))
-            if larger != NULL:
-                self.pair, self.room = larger, 2 * (self.pairs + count)
-        return larger != NULL or count == 0
+        return reserve(<void**>&self.pair, &self.room, self.pairs + count, sizeof(Pair))
 
     cdef void take(self, int first, int second, double theta) noexcept nogil:
         """One pair more, for which there is room."""

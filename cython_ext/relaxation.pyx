@@ -9,11 +9,12 @@ or, the other way round, theta mu' - log(1 - mu + mu e^theta) with mu' = mu e^th
 """
 from libc.math cimport INFINITY, NAN, exp, expm1, fabs, log, log1p
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 import numpy as np
 
+from cython_ext.batch cimport reserve
 from cython_ext.clock cimport now
 from cython_ext.few_pairs cimport FewPairs
 from cython_ext.layout cimport SIB_, Layout, Places, checked, triangle
@@ -220,12 +221,7 @@ cdef struct List:
 
 cdef bint make_room(List* found, Py_ssize_t count) noexcept nogil:
     """For so many more; False if memory is short."""
-    cdef Found* larger = found.of
-    if found.count + count > found.room:
-        larger = <Found*>realloc(found.of, 2 * (found.count + count) * sizeof(Found))
-        if larger != NULL:
-            found.of, found.room = larger, 2 * (found.count + count)
-    return larger != NULL or count == 0
+    return reserve(<void**>&found.of, &found.room, found.count + count, sizeof(Found))
 
 
 cdef class Separation:

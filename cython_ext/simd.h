@@ -237,11 +237,9 @@ KERNEL int all_below_infinity(const double *scores, index_t stride, index_t n)
     return bad == 0;
 }
 
-/* 1 if finite scores of a word differ so much that some weight over its largest would underflow;
- * top has room for n + 1. */
-KERNEL int wide_columns(const double *scores, index_t stride, index_t n, double *restrict top)
+/* top[m] = max_h scores[h, m] without the diagonal; top[0] = -inf. */
+INLINE void column_tops(const double *scores, index_t stride, index_t n, double *restrict top)
 {
-    int64_t wide = 0;
     for (index_t m = 0; m <= n; m++)
         top[m] = -INFINITY;
     for (index_t h = 0; h <= n; h++) {
@@ -251,6 +249,14 @@ KERNEL int wide_columns(const double *scores, index_t stride, index_t n, double 
             top[m] = row[m] > top[m] ? row[m] : top[m];
         top[h] = own;
     }
+}
+
+/* 1 if finite scores of a word differ so much that some weight over its largest would underflow;
+ * top has room for n + 1. */
+KERNEL int wide_columns(const double *scores, index_t stride, index_t n, double *restrict top)
+{
+    int64_t wide = 0;
+    column_tops(scores, stride, n, top);
     for (index_t h = 0; h <= n; h++) {
         const double *row = scores + h * stride;
         for (index_t m = 1; m <= n; m++)
@@ -269,15 +275,7 @@ KERNEL int wide_columns(const double *scores, index_t stride, index_t n, double 
 KERNEL void scaled_weights(const double *scores, index_t stride, index_t n, double *shift,
                            double *weights, index_t weight_stride)
 {
-    for (index_t m = 0; m <= n; m++)
-        shift[m] = -INFINITY;
-    for (index_t h = 0; h <= n; h++) {
-        const double *row = scores + h * stride;
-        double own = shift[h];
-        for (index_t m = 1; m <= n; m++)
-            shift[m] = row[m] > shift[m] ? row[m] : shift[m];
-        shift[h] = own;
-    }
+    column_tops(scores, stride, n, shift);
     for (index_t h = 0; h <= n; h++) {
         const double *row = scores + h * stride;
         double *out = weights + h * weight_stride;

@@ -183,7 +183,6 @@ class DualDecomposition(Engine):
             heads,
             left,
         )
-        heads[0] = -1  # the kernel's may have anything there
         return primal, dual, sweeps
 
     def descend(self, graph: ScoredGraph, multipliers: np.ndarray) -> Result | None:
@@ -208,7 +207,6 @@ class DualDecomposition(Engine):
         )
         if primal == -np.inf:
             return None
-        heads[0] = -1
         certificate = Certificate(primal, primal if agreed else max(primal, dual))
         return Result(
             heads,
