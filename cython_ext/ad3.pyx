@@ -26,7 +26,9 @@ from libc.math cimport INFINITY, fabs, sqrt
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from cython_ext.automata cimport Automata, build, renew, score, solve_head, solve_tree
+from cython_ext.automata cimport (
+    Automata, build, forget, renew, score, solve_head, solve_tree,
+)
 from cython_ext.layout cimport Layout, Places, checked, cross, triangle
 
 cdef enum:
@@ -404,6 +406,7 @@ def solve(
     cdef const double* of_nocross = checked("crossings", nocross, triangle(n))
     cdef void* automata = build(&p.d, layout, scores, childseq, grand, grandsib, projective,
                                 single_root)
+    forget(&p.d)
     p.pairs = list_pairs(&p, of_sib, of_nocross, False)
     p.copies = 3 * arcs + 2 * p.pairs
     p.eta = eta

@@ -2,7 +2,7 @@
 
 Arcs have the same copies as in automata.pyx, dn + up + own = s.  But the tree is relaxed to a head
 for each word, so that all subproblems have cheap max-marginals: the difference that an arc makes to
-the best choice.  A sweep visits the automata h = 0, 1, ..., n:
+the best choice.  An automaton h is visited:
 
     dn[h -> x] += own[h -> x] - max_{g != h} own[g -> x]        own[h -> x] less by as much
     up[g -> h] += own[g -> h]                                   own[g -> h] = 0
@@ -13,88 +13,70 @@ the last line for one x after the other.  No line makes the dual larger:
 
     D = sum_h automaton(h) + sum_m max_g own[g -> m]
 
-After each sweep the best tree by own is scored, and tree(own) in place of the sum over words is a
-smaller dual.  Where the best arcs into words are a cycle, all arcs that enter it get what it is
-better, and D loses as much, for each tree has such an arc.
+At the start words have all of the scores, and what parts may add to an arc at most,
+
+    own[h -> x] = s + max_g grand[g -> h, x] + max_{i<x<j} seq[i, x] + seq[x, j] - seq[i, j]
+
+Then an automaton wants no child, and whatever children it has, -dn[h -> x] is no less than what x
+adds.  So x may be left out of the automaton, exactly, for as long as dn stays the same: it sleeps
+until h -> x is the best arc into x.  And an automaton waits for a visit only where the best arcs
+into words are others than it would have: when none waits they agree on D.
+
+After each sweep over those that wait, the best tree by own is scored, and tree(own) in place of the
+sum over words is a smaller dual.  Where the best arcs into words are a cycle, all arcs that enter
+it get what it is better, and D loses as much, for each tree has such an arc; and so do all others
+into two words whose best arcs cross, if trees are projective.
 
 Then arcs leave.  No tree with the arc g -> m scores more than D less what own loses by it, and
 where that is below the best score met the arc is dropped.  Of a word with one arc left the head is
-known, and no automaton has a choice about it; one without any choice is not visited again.
+known, and no automaton has a choice about it.
 
-If the bounds do not meet in some sweeps, the word whose two best arcs are the closest gets the best
-one for its head, or anything else: depth first, both from the multipliers of before.
+If the bounds do not meet in some sweeps, an undecided word gets the best arc, or anything else:
+depth first, both from the multipliers of before, and with all children awake.
 
-With K candidates each way a visit costs O(K^3), and a sweep O(n K^3), once; later a fraction.
+With K candidates each way a visit costs O(K^3), less where children sleep.
 
 The sweeps are those of A. Globerson and T. Jaakkola, "Fixing max-product: convergent message
 passing algorithms for MAP LP-relaxations", NIPS 2007, but that max-marginals are handed out one by
 one, and not in whole.
 """
 from libc.math cimport INFINITY, fabs
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
-from cython_ext.automata cimport Automata, build, read_multipliers, score, solve_tree, split_scores
-from cython_ext.layout cimport Layout, Places, outward, side_count, sided_arc, triangle
+from cython_ext.automata cimport (
+    Automata, best_tree, build, fits, read_multipliers, score, split_scores,
+)
+from cython_ext.layout cimport Layout, Places, cross, outward, side_count, sided_arc, triangle
 
-cdef extern from *:
-    """
-    #include "simd.h"
-
-    /* to[k, r] = max(to[k, r], from[r] + weights[k]), k < count; rows in groups of LANES */
-    KERNEL void spread(const double *from, const double *weights, int count, int rows, double *to)
-    {
-        for (int r = 0; r < rows; r += LANES) {
-            double x[LANES];
-            FOR_LANES x[lane] = from[r + lane];
-            for (int k = 0; k < count; k++) {
-                double *best = to + k * rows + r;
-                const double weight = weights[k];
-                FOR_LANES {
-                    double term = x[lane] + weight;
-                    best[lane] = term > best[lane] ? term : best[lane];
-                }
-            }
-        }
-    }
-
-    /* max_{k, r} x[r] + y[k, r] + z[k, r] */
-    KERNEL double best_sum(const double *x, const double *y, const double *z, int count, int rows)
-    {
-        double best[LANES];
-        FOR_LANES best[lane] = -INFINITY;
-        for (int k = 0; k < count; k++) {
-            for (int r = 0; r < rows; r += LANES) {
-                const double *one = y + k * rows + r, *other = z + k * rows + r;
-                FOR_LANES {
-                    double term = x[r + lane] + one[lane] + other[lane];
-                    best[lane] = term > best[lane] ? term : best[lane];
-                }
-            }
-        }
-        return largest(best);
-    }
-    """
+cdef extern from "chains.h":
     enum: LANES
-    void spread(const double* start, const double* weights, int count, int rows,
-                double* to) noexcept nogil
-    double best_sum(const double* x, const double* y, const double* z, int count,
-                    int rows) noexcept nogil
+    void look_outwards(const double* N, const double* seq, const double* more, const char* sure,
+                       Py_ssize_t count, Py_ssize_t rows, double* E) noexcept nogil
+    double share_inwards(const double* W, const double* N, const double* E, const double* seq,
+                         const double* more, const char* sure, Py_ssize_t count, Py_ssize_t rows,
+                         double share, double top, double tie, double* F,
+                         double* change) noexcept nogil
 
-cdef double SHARE = 0.6                  # of max-marginals, that is handed out
+cdef double SHARE = 0.7                  # of max-marginals, that is handed out
 cdef double ROUNDING = 1e-9              # bounds meet
+cdef double LESS = 0.5                   # of the gap where arcs were dropped last, to drop more
 cdef int NODE_SWEEPS = 4                 # at most, of a problem of branch and bound
 cdef double FALL = 0.1                   # of the gap in a sweep; else the dual does not fall
 
 
 cdef struct Side:                        # SCRATCH: what is left of one side of an automaton
     int count
-    int* at                              # (width,) places of START, the children, END
+    int* kids                            # (count,) arcs to the children
     char* sure                           # (width,) the child's head is known
     double* V                            # (rows,) as in automata.pyx
-    double* N                            # (width, rows) what the j-th child adds: dn + grand
-    double* E                            # (width, rows) the best from the j-th child on, with it
+    double* N                            # (width, rows) as in chains.h, and the next
+    double* E
+    const double* seq
+    const double* more
+    double* own_seq                      # (triangle(width),)
+    double* own_more                     # (triangle(width), rows)
 
 
 cdef struct Ascent:
@@ -103,12 +85,15 @@ cdef struct Ascent:
     double primal                        # the best score met
     double dual                          # of the arcs that are left
     double cuts                          # that the copies' scores of a tree exceed its own by
+    double gap                           # when arcs were last dropped
+    double* top                          # (n+1,) the largest `own` into a word
+    int* pick                            # (n+1,) and its arc
     int* rows                            # (arcs,) by word, those that are left
-    int* kids                            # (arcs,) by head and side, outwards, those that are left
+    int* kids                            # (arcs,) by head and side, outwards, those awake and left
     int* n_rows                          # (n+1,)
     int* n_kids                          # (n+1, 2)
-    int* settled                         # (n+1,) automata without a choice, visited since
-    size_t ints                          # in these five
+    int* waits                           # (n+1,) automata to be visited
+    size_t ints                          # in these six
     bint chooses                         # SCRATCH of an automaton, as all that follows
     bint lone
     int h
@@ -119,7 +104,13 @@ cdef struct Ascent:
     double* up                           # (rows,) -inf where not in use
     double* F                            # (width, rows) the best up to the j-th child
     double* W                            # (rows,) the other side and up
-    double* weights                      # (width,)
+    double* change                       # (width,)
+    char* thin                           # (n+1,) heads that lost children
+    char* awake                          # (arcs,)
+    int* at                              # (width,) places of START, the children, END
+    double* most                         # (2, widest)
+    int widest                           # children of a head
+    int* place                           # (n+1,) of words among the children of a side, else 0
 
 
 cdef inline int padded(int rows) noexcept nogil:
@@ -139,100 +130,73 @@ cdef inline bint closed(Ascent* s) noexcept nogil:
     return s.dual == -INFINITY or s.dual - s.primal <= slack(s.dual)
 
 
-cdef void step(Ascent* s, int side, int at, int first, int last, double* best,
-               double* to) noexcept nogil:
-    """to[i, r] = max(to[i, r], best[at, r] + seq + grandsib[r]), i = first, ..., last, of the parts
-    of the places at and i."""
+cdef void weigh(Ascent* s, int side) noexcept nogil:
+    """seq and more of a side, for the places s.at."""
     cdef Automata* d = &s.d
     cdef Places* p = d.p
     cdef Side* own = &s.sides[side]
-    cdef int i, r, rows = s.width, count = last + 1 - first, place = own.at[at]
-    cdef int64_t start = p.childseq[2 * s.h + side], row = triangle(place)
-    cdef const int* places = own.at + first
+    cdef int count = own.count, i, j, r, rows = s.width
+    cdef int64_t start = p.childseq[2 * s.h + side], block, row, k = 0
+    cdef bint whole = count == side_count(p, s.h, side)
     cdef const double* parts
-    cdef double* weights = s.weights
-    if d.childseq == NULL:
-        for i in range(count):
-            weights[i] = 0.0
-    elif at < first:
-        parts = d.childseq + start + place
-        for i in range(count):
-            weights[i] = parts[triangle(places[i])]
+    own.more = NULL
+    if whole and d.childseq != NULL and not s.lone:
+        own.seq = d.childseq + start
     else:
-        parts = d.childseq + start + row
-        for i in range(count):
-            weights[i] = parts[places[i]]
-    if s.lone:
-        for i in range(count):
-            if (min(first + i, at) == 0) != (max(first + i, at) <= own.count):
-                weights[i] = -INFINITY
-    best, to = best + at * rows, to + first * rows
-    if not s.chooses or d.grandsib == NULL:
-        spread(best, weights, count, rows, to)
-        return
-    for r in range(s.heads):
-        parts = d.grandsib + p.grandsib[s.arc[r]] + start - p.childseq[2 * s.h]
-        for i in range(count):
-            to[i * rows + r] = max(
-                to[i * rows + r],
-                best[r] + weights[i]
-                + parts[triangle(places[i]) + place if at < first else row + places[i]],
-            )
-
-
-cdef inline int outer(Side* own, int j) noexcept nogil:
-    """The furthest that may be next to j outwards: there is none beyond a sure child."""
-    j += 1
-    while j <= own.count and not own.sure[j]:
-        j += 1
-    return j
-
-
-cdef inline int inner(Side* own, int j) noexcept nogil:
-    j -= 1
-    while j > 0 and not own.sure[j]:
-        j -= 1
-    return j
+        own.seq = own.own_seq
+        for j in range(1, count + 2):
+            row = start + triangle(s.at[j])
+            for i in range(j):
+                own.own_seq[k] = d.childseq[row + s.at[i]] if d.childseq != NULL else 0.0
+                if s.lone and (i == 0) != (j <= count):
+                    own.own_seq[k] = -INFINITY
+                k += 1
+    if s.chooses and d.grandsib != NULL:
+        own.more = own.own_more
+        block = start - p.childseq[2 * s.h]
+        for r in range(rows):
+            parts = d.grandsib + p.grandsib[s.arc[min(r, s.heads - 1)]] + block
+            k = r
+            for j in range(1, count + 2):
+                row = triangle(s.at[j])
+                for i in range(j):
+                    own.own_more[k] = parts[row + s.at[i]]
+                    k += rows
 
 
 cdef void look_out(Ascent* s, int side) noexcept nogil:
-    """N, E and V of a side, from the outermost child inwards."""
+    """All of a side, but for what needs the other."""
     cdef Automata* d = &s.d
     cdef Places* p = d.p
     cdef Side* own = &s.sides[side]
-    cdef int* kids = kids_of(s, s.h, side)
-    cdef int count = s.n_kids[2 * s.h + side], rows = s.width, r, i, j, g
+    cdef int* kids = own.kids
+    cdef int count = own.count, rows = s.width, r, j, m
+    cdef double dn
+    cdef double* to
     cdef double* N = own.N
-    cdef double* E = own.E
     cdef const double* grand
-    own.count, own.at[0], own.at[count + 1] = count, 0, side_count(p, s.h, side) + 1
+    s.at[0], s.at[count + 1] = 0, side_count(p, s.h, side) + 1
     for j in range(1, count + 1):
-        own.at[j] = outward(p, kids[j - 1])
-        own.sure[j] = s.n_rows[p.modifiers[kids[j - 1]]] == 1
+        m = p.modifiers[kids[j - 1]]
+        s.at[j] = outward(p, kids[j - 1])
+        own.sure[j] = s.n_rows[m] == 1
+        s.place[m] = j
+        to, dn = N + j * rows, d.dn[kids[j - 1]]
         for r in range(rows):
-            N[j * rows + r] = d.dn[kids[j - 1]]
+            to[r] = dn
+        if s.chooses and d.grand != NULL:
+            grand = d.grand + p.rank[kids[j - 1]]
+            for r in range(s.heads):
+                to[r] += grand[p.grand[s.arc[r]]]
+    weigh(s, side)
     if s.chooses:
         for r in range(s.heads):
-            g = p.heads[s.arc[r]]
-            if d.grand != NULL:
-                grand = d.grand + p.grand[s.arc[r]]
-                for j in range(count):
-                    N[(j + 1) * rows + r] += grand[p.rank[kids[j]]]
-            if (g > s.h) == side and g:
-                for j in range(count):
-                    if p.modifiers[kids[j]] == g:
-                        N[(j + 1) * rows + r] = -INFINITY
-    for i in range((count + 1) * rows):
-        E[i] = -INFINITY
+            N[s.place[p.heads[s.arc[r]]] * rows + r] = -INFINITY
+    for j in range(1, count + 1):
+        s.place[p.modifiers[kids[j - 1]]] = 0
+    look_outwards(N, own.seq, own.more, own.sure, count, rows, own.E)
     for r in range(rows):
-        E[(count + 1) * rows + r] = 0.0
-    for j in range(count + 1, 0, -1):
-        if j <= count:
-            for r in range(j * rows, (j + 1) * rows):
-                E[r] += N[r]
-        step(s, side, j, inner(own, j), j - 1, E, E)
-    for r in range(rows):
-        own.V[r] = E[r]
+        own.V[r] = own.E[r]
 
 
 cdef double hand_out(Ascent* s, int side, double top) noexcept nogil:
@@ -242,68 +206,125 @@ cdef double hand_out(Ascent* s, int side, double top) noexcept nogil:
     """
     cdef Automata* d = &s.d
     cdef Side* own = &s.sides[side]
-    cdef int* kids = kids_of(s, s.h, side)
-    cdef int count = own.count, rows = s.width, r, i, j
-    cdef double* E
-    cdef double* F = s.F
-    cdef double* W = s.W
-    cdef double chosen, without, change
-    for i in range(rows, (count + 2) * rows):
-        F[i] = -INFINITY
+    cdef int* kids = own.kids
+    cdef int count = own.count, rows = s.width, r, j, b, m, arc = 0
+    cdef double rival
     for r in range(rows):
-        W[r] = s.up[r] + s.sides[1 - side].V[r]
-        F[r] = 0.0
-    step(s, side, 0, 1, outer(own, 0), F, F)
+        s.W[r] = s.up[r] + s.sides[1 - side].V[r]
+    top = share_inwards(s.W, own.N, own.E, own.seq, own.more, own.sure, count, rows, SHARE, top,
+                        slack(top), s.F, s.change)
     for j in range(1, count + 1):
-        change = 0.0
         if not own.sure[j]:
-            E = own.E + j * rows
-            chosen, without = best_sum(W, F + j * rows, E, 1, rows), top
-            if chosen >= top - slack(top):
-                without = best_sum(W, F + (j + 1) * rows, E + rows, outer(own, j) - j, rows)
-            if chosen > -INFINITY and without > -INFINITY:
-                change = SHARE * (chosen - without)
-                d.dn[kids[j - 1]] -= change
-                d.own[kids[j - 1]] += change
-                top = max(chosen - change, without)
-        for r in range(j * rows, (j + 1) * rows):
-            F[r] += own.N[r] - change
-        step(s, side, j, j + 1, outer(own, j), F, F)
+            b = kids[j - 1]
+            m = d.p.modifiers[b]
+            rival = d.own[b]
+            d.dn[b] -= s.change[j]
+            d.own[b] += s.change[j]
+            if s.change[j] > 0.0:
+                choose(s, m, b, d.own[b])
+            elif s.pick[m] == b:
+                second(s, m, &arc)
+                choose(s, m, arc, rival)
     for r in range(rows):
-        own.V[r] = F[(count + 1) * rows + r]
+        own.V[r] = s.F[(count + 1) * rows + r]
     return top
+
+
+cdef double second(Ascent* s, int m, int* arc) noexcept nogil:
+    """The largest `own` into a word but for its pick's, and its arc."""
+    cdef int* rows = s.rows + s.d.p.offsets[m - 1]
+    cdef double best = -INFINITY
+    cdef int i
+    for i in range(s.n_rows[m]):
+        if rows[i] != s.pick[m] and s.d.own[rows[i]] > best:
+            best, arc[0] = s.d.own[rows[i]], rows[i]
+    return best
+
+
+cdef void wake(Ascent* s, int arc) noexcept nogil:
+    """The child is one of its head from now on."""
+    cdef Places* p = s.d.p
+    cdef int h = p.heads[arc], m = p.modifiers[arc], j
+    cdef int side = m > h
+    cdef int* kids = kids_of(s, h, side)
+    if not s.awake[arc]:
+        s.awake[arc] = True
+        j = s.n_kids[2 * h + side]
+        s.n_kids[2 * h + side] += 1
+        while j and (p.modifiers[kids[j - 1]] > m) == side and p.modifiers[kids[j - 1]] != m:
+            kids[j] = kids[j - 1]
+            j -= 1
+        kids[j] = arc
+
+
+cdef void wake_all(Ascent* s, int last) noexcept nogil:
+    """The children that are left of the heads up to the last."""
+    cdef Places* p = s.d.p
+    cdef int h, side, j, a, count
+    for h in range(last + 1):
+        for side in range(2):
+            count = 0
+            for j in range(1, side_count(p, h, side) + 1):
+                a = sided_arc(p, h, side, j)
+                s.awake[a] = True
+                if s.d.own[a] > -INFINITY:
+                    kids_of(s, h, side)[count] = a
+                    count += 1
+            s.n_kids[2 * h + side] = count
+
+
+cdef void choose(Ascent* s, int m, int arc, double top) noexcept nogil:
+    """The pick of a word; whom another one concerns waits."""
+    cdef Places* p = s.d.p
+    if arc != s.pick[m]:
+        s.waits[p.heads[s.pick[m]]] = s.waits[p.heads[arc]] = s.waits[m] = True
+        s.pick[m] = arc
+        wake(s, arc)
+    s.top[m] = top
+
+
+cdef void choose_all(Ascent* s) noexcept nogil:
+    """The best arcs into all words; their heads wait."""
+    cdef int m, i
+    cdef int* rows
+    for m in range(1, s.d.p.n + 1):
+        rows = s.rows + s.d.p.offsets[m - 1]
+        s.top[m], s.pick[m] = -INFINITY, 0
+        for i in range(s.n_rows[m]):
+            if s.d.own[rows[i]] > s.top[m]:
+                s.top[m], s.pick[m] = s.d.own[rows[i]], rows[i]
+        if s.n_rows[m]:
+            s.waits[s.d.p.heads[s.pick[m]]] = True
+            wake(s, s.pick[m])
 
 
 cdef void collect(Ascent* s) noexcept nogil:
     """What words have of the arcs of an automaton becomes the automaton's."""
     cdef Automata* d = &s.d
-    cdef Places* p = d.p
-    cdef int side, i, j, a, b, m
+    cdef int side, i, j, a, b, m, count, arc = 0
     cdef int* kids
-    cdef double rival, change
+    cdef double rival
     if s.chooses:
         for i in range(s.heads):
             a = s.arc[i]
             d.up[a] += d.own[a]
             d.own[a] = 0.0
     for side in range(2):
-        kids = kids_of(s, s.h, side)
-        for j in range(s.n_kids[2 * s.h + side]):
+        kids, count = kids_of(s, s.h, side), s.n_kids[2 * s.h + side]
+        s.sides[side].kids, s.sides[side].count = kids, count
+        for j in range(count):
             b = kids[j]
-            m = p.modifiers[b]
-            if s.n_rows[m] == 1:
-                continue
-            change, rival, d.own[b] = d.own[b], -INFINITY, -INFINITY
-            for a in range(p.offsets[m - 1], p.offsets[m]):
-                rival = max(rival, d.own[a])
-            d.dn[b] += change - rival
-            d.own[b] = rival
+            m = d.p.modifiers[b]
+            if s.n_rows[m] > 1:
+                rival = second(s, m, &arc) if s.pick[m] == b else s.top[m]
+                d.dn[b] += d.own[b] - rival
+                d.own[b] = rival
 
 
 cdef void visit(Ascent* s, int h) noexcept nogil:
     cdef Automata* d = &s.d
     cdef Places* p = d.p
-    cdef int r, side, j
+    cdef int r, side, j, best = 0
     cdef double top, change
     s.h, s.chooses, s.lone = h, d.choose and h > 0, h == 0 and d.single_root
     s.heads = s.n_rows[h] if s.chooses else 1
@@ -317,36 +338,46 @@ cdef void visit(Ascent* s, int h) noexcept nogil:
         s.up[r] = d.up[s.arc[r]] if s.chooses else 0.0
     for side in range(0 if h else 1, 2):
         look_out(s, side)
-    top = best_sum(s.up, s.sides[0].V, s.sides[1].V, 1, s.width)
-    s.settled[h] = s.heads == 1
-    if s.chooses and s.heads > 1:
+    top = -INFINITY
+    for r in range(s.heads):
+        change = s.up[r] + s.sides[0].V[r] + s.sides[1].V[r]
+        if change > top:
+            top, best = change, r
+    if s.chooses and top > -INFINITY:
         for r in range(s.heads):
             change = SHARE * (s.up[r] + s.sides[0].V[r] + s.sides[1].V[r] - top)
             if change > -INFINITY:
                 d.own[s.arc[r]] += change
                 d.up[s.arc[r]] -= change
                 s.up[r] -= change
+        choose(s, h, s.arc[best], 0.0)
     for side in range(0 if h else 1, 2):
         for j in range(1, s.sides[side].count + 1):
             if not s.sides[side].sure[j]:
                 top = hand_out(s, side, top)
-                s.settled[h] = False
                 break
     d.value[h] = top
+    s.waits[h] = False
 
 
-cdef void drop(Ascent* s, int m, double least) noexcept nogil:
-    """The arcs into a word with less by `own`; `sieve` has to follow."""
+cdef bint drop(Ascent* s, double gap) noexcept nogil:
+    """The arcs whose words lose more than the gap by them; whether there are any."""
     cdef Automata* d = &s.d
-    cdef int* rows = s.rows + d.p.offsets[m - 1]
-    cdef int i, count = 0
-    for i in range(s.n_rows[m]):
-        if d.own[rows[i]] < least:
-            d.own[rows[i]] = -INFINITY
-        else:
-            rows[count] = rows[i]
-            count += 1
-    s.n_rows[m] = count
+    cdef int* rows
+    cdef int m, i, count
+    cdef bint found = False
+    for m in range(1, d.p.n + 1):
+        rows, count = s.rows + d.p.offsets[m - 1], 0
+        for i in range(s.n_rows[m]):
+            if d.own[rows[i]] < s.top[m] - gap:
+                d.own[rows[i]] = -INFINITY
+                s.thin[d.p.heads[rows[i]]] = True
+            else:
+                rows[count] = rows[i]
+                count += 1
+        found |= count < s.n_rows[m]
+        s.n_rows[m] = count
+    return found
 
 
 cdef void sieve(Ascent* s) noexcept nogil:
@@ -354,63 +385,72 @@ cdef void sieve(Ascent* s) noexcept nogil:
     cdef int h, side, j, count
     cdef int* kids
     for h in range(s.d.p.n + 1):
-        for side in range(2):
+        for side in range(2 if s.thin[h] else 0):
             kids, count = kids_of(s, h, side), 0
             for j in range(s.n_kids[2 * h + side]):
                 if s.d.own[kids[j]] > -INFINITY:
                     kids[count] = kids[j]
                     count += 1
             s.n_kids[2 * h + side] = count
+        s.thin[h] = False
 
 
-cdef double strongest(Ascent* s, int m, int* arc, double* second) noexcept nogil:
-    """The largest `own` into a word, its arc, and the next."""
+cdef void favour(Ascent* s, int m, double gain) noexcept nogil:
+    """All arcs into a word but its pick get so much."""
     cdef int* rows = s.rows + s.d.p.offsets[m - 1]
-    cdef double top = -INFINITY, value
     cdef int i
-    second[0] = -INFINITY
     for i in range(s.n_rows[m]):
-        value = s.d.own[rows[i]]
-        if value > top:
-            second[0], top, arc[0] = top, value, rows[i]
-        elif value > second[0]:
-            second[0] = value
-    return top
+        s.waits[s.d.p.heads[rows[i]]] = True
+        if rows[i] != s.pick[m]:
+            s.d.own[rows[i]] += gain
+    s.waits[m] = True
 
 
-cdef void cut(Ascent* s) noexcept nogil:
-    """Makes the dual smaller where the best arcs into words are a cycle.
+cdef void part(Ascent* s) noexcept nogil:
+    """Makes the dual smaller where picks cross: a tree has another arc into one of the words."""
+    cdef int m, k, arc = 0
+    cdef const int32_t* heads = s.d.p.heads
+    cdef double least
+    for m in range(2, s.d.p.n + 1):
+        for k in range(1, m):
+            if cross(heads[s.pick[m]], m, heads[s.pick[k]], k):
+                least = min(s.top[m] - second(s, m, &arc), s.top[k] - second(s, k, &arc))
+                s.cuts += least
+                if least > 0.0 and least < INFINITY:
+                    favour(s, m, least)
+                    favour(s, k, least)
+
+
+cdef void open_cycles(Ascent* s) noexcept nogil:
+    """Makes the dual smaller where the picks are a cycle.
 
     An arc enters the words of the cycle in every tree, so those arcs get what the cycle is better.
     """
     cdef Automata* d = &s.d
     cdef Places* p = d.p
     cdef int n = p.n, m, h, a, i, turn
-    cdef int* best = d.into
     cdef int* met = d.back
-    cdef double least, second
+    cdef double least
     for m in range(n + 1):
         met[m] = 0
-    for m in range(1, n + 1):
-        strongest(s, m, &best[m], &second)
     for m in range(1, n + 1):
         h = m
         while h and not met[h]:
             met[h] = m
-            h = p.heads[best[h]]
+            h = p.heads[s.pick[h]]
         if not h or met[h] != m:
             continue
         turn = h                         # met[] of the words of the cycle becomes -m
         while met[h] == m:
             met[h] = -m
-            h = p.heads[best[h]]
+            h = p.heads[s.pick[h]]
         least = INFINITY
         while True:
             for i in range(s.n_rows[h]):
                 a = s.rows[p.offsets[h - 1] + i]
                 if met[p.heads[a]] != -m:
-                    least = min(least, d.own[best[h]] - d.own[a])
-            h = p.heads[best[h]]
+                    least = min(least, s.top[h] - d.own[a])
+            h = p.heads[s.pick[h]]
             if h == turn:
                 break
         if least == INFINITY:            # no arc enters
@@ -421,26 +461,70 @@ cdef void cut(Ascent* s) noexcept nogil:
                 a = s.rows[p.offsets[h - 1] + i]
                 if met[p.heads[a]] != -m:
                     d.own[a] += least
-            h = p.heads[best[h]]
+                    s.waits[p.heads[a]] = True
+            s.waits[h] = True
+            h = p.heads[s.pick[h]]
             if h == turn:
                 break
         s.cuts += least
 
 
+cdef bint cut(Ascent* s) noexcept nogil:
+    """Makes the dual smaller where the picks are no tree; whether it did."""
+    cdef double cuts = s.cuts
+    open_cycles(s)
+    if s.d.projective:
+        part(s)
+    return s.cuts > cuts
+
+
+cdef void uncross(Ascent* s) noexcept nogil:
+    """Drops arcs that cross those of words with one arc left."""
+    cdef Places* p = s.d.p
+    cdef int k, m, i, count, arc
+    cdef int* rows
+    cdef double top
+    cdef bint found = False
+    for k in range(1, p.n + 1):
+        if s.n_rows[k] != 1:
+            continue
+        for m in range(1, p.n + 1):
+            rows, count = s.rows + p.offsets[m - 1], 0
+            for i in range(s.n_rows[m]):
+                if cross(p.heads[rows[i]], m, p.heads[s.pick[k]], k):
+                    s.d.own[rows[i]] = -INFINITY
+                    s.thin[p.heads[rows[i]]] = found = True
+                else:
+                    rows[count] = rows[i]
+                    count += 1
+            s.n_rows[m] = count
+            if s.d.own[s.pick[m]] == -INFINITY:
+                arc = s.pick[m]
+                top = second(s, m, &arc)
+                choose(s, m, arc, top)
+    if found:
+        sieve(s)
+
+
 cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
-    """Visits automata, makes the bounds better and drops arcs.  heads: OUT (n+1,) of a better tree.
+    """Visits automata that wait, makes the bounds better and drops arcs.
+
+    heads: OUT (n+1,) of a better tree.
     """
     cdef Automata* d = &s.d
-    cdef int n = d.p.n, h, m, arc = 0
-    cdef double value = 0.0, words = 0.0, tree, found, second
+    cdef int n = d.p.n, h, m
+    cdef double value = 0.0, words = 0.0, tree, found, gap
+    if d.projective:
+        uncross(s)
     for h in range(n + 1):
-        if not s.settled[h]:
+        if s.waits[h]:
             visit(s, h)
         value += d.value[h]
     for m in range(1, n + 1):
-        words += strongest(s, m, &arc, &second)
-    tree = solve_tree(d)
-    if tree == -INFINITY:
+        words += s.top[m]
+        d.into[m], d.heads[m] = s.pick[m], d.p.heads[s.pick[m]]
+    tree = words if fits(d) else best_tree(d)
+    if words == -INFINITY or tree == -INFINITY:
         s.dual = -INFINITY
         return
     s.dual = min(s.dual, value + min(words, tree) - s.cuts)
@@ -448,45 +532,53 @@ cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
     if found > s.primal:
         s.primal = found
         memcpy(&heads[0], d.heads, (n + 1) * sizeof(int))
-    if not closed(s) and tree < words - slack(words):
-        cut(s)
+    if not closed(s) and tree < words - slack(words) and cut(s):
         s.dual = min(s.dual, value + words - s.cuts)
-    if not closed(s):
-        words += value - s.cuts - s.primal
-        for m in range(1, n + 1):
-            drop(s, m, strongest(s, m, &arc, &second) - words - slack(s.primal))
-        sieve(s)
+    gap = words + value - s.cuts - s.primal
+    if not closed(s) and gap < LESS * s.gap:
+        s.gap = gap
+        if drop(s, gap + slack(s.primal)):
+            sieve(s)
 
 
-cdef bint undecided(Ascent* s, int* arc) noexcept nogil:
-    """The best arc into the word whose two best are the closest; False: all heads are known."""
-    cdef double margin, least = INFINITY, second
-    cdef int m, best = -1
+cdef bint undecided(Ascent* s, int* word) noexcept nogil:
+    """A word with more than one arc; False: all heads are known.
+
+    Those with another head in the best tree come first, then that whose two best arcs are closest.
+    """
+    cdef double margin, least = INFINITY
+    cdef bint differs, best = False
+    cdef int m, arc = 0
     for m in range(1, s.d.p.n + 1):
         if s.n_rows[m] > 1:
-            margin = strongest(s, m, &best, &second) - second
-            if margin < least:
-                least, arc[0] = margin, best
+            margin, differs = s.top[m] - second(s, m, &arc), s.d.into[m] != s.pick[m]
+            if (differs and not best) or (differs == best and margin < least):
+                best, least, word[0] = differs, margin, m
     return least < INFINITY
 
 
-cdef void decide(Ascent* s, int arc, bint chosen) noexcept nogil:
-    """Leaves only this arc into its word, or all but this."""
-    cdef int m = s.d.p.modifiers[arc], i, count = 0
+cdef void decide(Ascent* s, int m, bint chosen) noexcept nogil:
+    """Leaves only the pick of a word, or all but that."""
+    cdef int arc = s.pick[m], other = 0, i, count = 0
     cdef int* rows = s.rows + s.d.p.offsets[m - 1]
+    cdef double top
+    if not chosen:
+        top = second(s, m, &other)
+        choose(s, m, other, top)
     for i in range(s.n_rows[m]):
         if (rows[i] == arc) == chosen:
             rows[count] = rows[i]
             count += 1
         else:
             s.d.own[rows[i]] = -INFINITY
+            s.thin[s.d.p.heads[rows[i]]] = True
     s.n_rows[m] = count
     sieve(s)
 
 
 cdef size_t state_bytes(Ascent* s) noexcept nogil:
     cdef size_t arcs = s.d.p.arcs, n = s.d.p.n
-    return (3 * arcs + n + 3) * sizeof(double) + (s.ints + 1) // 2 * 2 * sizeof(int)
+    return (3 * arcs + 2 * n + 4) * sizeof(double) + (s.ints + 1) // 2 * 2 * sizeof(int)
 
 
 cdef void keep(Ascent* s, char* to) noexcept nogil:
@@ -494,64 +586,183 @@ cdef void keep(Ascent* s, char* to) noexcept nogil:
     cdef size_t arcs = s.d.p.arcs, n = s.d.p.n
     cdef double* at = <double*>to
     memcpy(at, s.d.dn, 3 * arcs * sizeof(double))            # dn, up, own
-    memcpy(at + 3 * arcs, s.d.value, (n + 1) * sizeof(double))
-    at[3 * arcs + n + 1], at[3 * arcs + n + 2] = s.dual, s.cuts
-    memcpy(at + 3 * arcs + n + 3, s.rows, s.ints * sizeof(int))
+    at += 3 * arcs
+    memcpy(at, s.d.value, (n + 1) * sizeof(double))
+    memcpy(at + n + 1, s.top, (n + 1) * sizeof(double))
+    at += 2 * n + 2
+    at[0], at[1] = s.dual, s.cuts
+    memcpy(at + 2, s.pick, s.ints * sizeof(int))
 
 
 cdef void resume(Ascent* s, const char* kept) noexcept nogil:
     cdef size_t arcs = s.d.p.arcs, n = s.d.p.n
     cdef const double* at = <const double*>kept
     memcpy(s.d.dn, at, 3 * arcs * sizeof(double))
-    memcpy(s.d.value, at + 3 * arcs, (n + 1) * sizeof(double))
-    s.dual, s.cuts = at[3 * arcs + n + 1], at[3 * arcs + n + 2]
-    memcpy(s.rows, at + 3 * arcs + n + 3, s.ints * sizeof(int))
+    at += 3 * arcs
+    memcpy(s.d.value, at, (n + 1) * sizeof(double))
+    memcpy(s.top, at + n + 1, (n + 1) * sizeof(double))
+    at += 2 * n + 2
+    s.dual, s.cuts, s.gap = at[0], at[1], INFINITY
+    memcpy(s.pick, at + 2, s.ints * sizeof(int))
+
+
+cdef void insertions(Automata* d, int h, int a, double* most) noexcept nogil:
+    """What a child of h, by rank, adds to CHILDSEQ and GRANDSIB parts, at most, between two others.
+
+    a: arc into h, for GRANDSIB.
+    """
+    cdef Places* p = d.p
+    cdef int side, count, i, j, k, rank
+    cdef int64_t start, row, next
+    cdef const double* seq
+    cdef const double* more
+    cdef double best, room
+    for side in range(0 if h else 1, 2):
+        count, start = side_count(p, h, side), p.childseq[2 * h + side]
+        rank, row = p.n_left[h] - (0 if side else 1), 0
+        seq = d.childseq + start if d.childseq != NULL else NULL
+        more = NULL
+        if d.grandsib != NULL and h:
+            more = d.grandsib + p.grandsib[a] + start - p.childseq[2 * h]
+        if seq == NULL:
+            seq, more = more, NULL
+        for j in range(1, count + 1):
+            best, next = -INFINITY, row
+            for k in range(j, count + 1 if seq != NULL else j):
+                next += k
+                room = -INFINITY
+                if more == NULL:
+                    for i in range(j):
+                        room = max(room, seq[row + i] - seq[next + i])
+                    best = max(best, room + seq[next + j])
+                else:
+                    for i in range(j):
+                        room = max(room, seq[row + i] + more[row + i]
+                                   - seq[next + i] - more[next + i])
+                    best = max(best, room + seq[next + j] + more[next + j])
+            most[rank] = best if seq != NULL else 0.0
+            rank += 1 if side else -1
+            row += j
+
+
+cdef inline void raise_to(double* most, const double* grand, int first, int last) noexcept nogil:
+    cdef int k
+    for k in range(first, last):
+        most[k] = grand[k] if grand[k] > most[k] else most[k]
+
+
+cdef void leave_all(Ascent* s) noexcept nogil:
+    """Words have the scores of arcs and all that parts may add to them, so that automata want no
+    child, but for the root's, which may have to.  Its children are awake."""
+    cdef Automata* d = &s.d
+    cdef Places* p = d.p
+    cdef int h, side, k, a, count
+    cdef double* most = s.most
+    cdef double* ways = most + s.widest
+    cdef const int32_t* kids
+    cdef int64_t none
+    for a in range(p.arcs):
+        d.up[a] = 0.0
+    for h in range(p.n + 1):
+        s.waits[h], d.value[h] = h == 0, 0.0
+        kids, count = p.children + p.first[h], p.first[h + 1] - p.first[h]
+        if h == 0 or not d.choose:
+            insertions(d, h, 0, most)
+        else:
+            for k in range(count):
+                most[k] = -INFINITY
+                s.place[p.modifiers[kids[k]]] = k + 1
+            for a in range(p.offsets[h - 1], p.offsets[h]):
+                k = s.place[p.heads[a]]
+                if d.grandsib == NULL:
+                    raise_to(most, d.grand + p.grand[a], 0, k - 1 if k else count)
+                    raise_to(most, d.grand + p.grand[a], k, count if k else k)
+                    continue
+                insertions(d, h, a, ways)
+                if d.grand != NULL:
+                    for k in range(count):
+                        ways[k] += d.grand[p.grand[a] + k]
+                k = s.place[p.heads[a]]
+                raise_to(most, ways, 0, k - 1 if k else count)
+                raise_to(most, ways, k, count if k else k)
+            if d.grandsib == NULL:
+                insertions(d, h, 0, ways)
+            for k in range(count):
+                s.place[p.modifiers[kids[k]]] = 0
+                if most[k] == -INFINITY:
+                    most[k] = 0.0
+                elif d.grandsib == NULL:
+                    most[k] += ways[k]
+        for side in range(0 if h else 1, 2):
+            none = p.childseq[2 * h + side] + triangle(side_count(p, h, side) + 1)
+            if d.childseq != NULL:
+                d.value[h] += d.childseq[none]
+            if d.grandsib != NULL and h:
+                for a in range(p.offsets[h - 1], p.offsets[h]):
+                    d.up[a] -= d.grandsib[p.grandsib[a] + none - p.childseq[2 * h]]
+        for k in range(count):
+            d.dn[kids[k]] = -most[k]
+    for a in range(p.arcs):
+        if d.link[a] == -INFINITY:
+            d.dn[a] = d.up[a] = d.own[a] = -INFINITY
+        else:
+            d.own[a] = d.link[a] - d.dn[a] - d.up[a]
+    wake_all(s, 0)
 
 
 cdef int furnish(Ascent* s) except -1:
     """Room, to be freed by the caller; all arcs that are not forbidden are left."""
     cdef Places* p = s.d.p
-    cdef int n = p.n, h, side, j, a, rows = 1, width = 0, count
+    cdef int n = p.n, h, side, a, rows = 1, width = 0
+    cdef int64_t pairs, table
     cdef double* at
+    s.widest = 0
     for h in range(n + 1):
         width = max(width, side_count(p, h, 0), side_count(p, h, 1))
+        s.widest = max(s.widest, p.first[h + 1] - p.first[h])
         if h and s.d.choose:
             rows = max(rows, p.offsets[h] - p.offsets[h - 1])
     width, rows = width + 2, padded(rows)
-    s.ints = 2 * p.arcs + 4 * (n + 1)
-    s.room = malloc(((5 * width + 4) * rows + width) * sizeof(double)
-                    + (s.ints + 2 * width) * sizeof(int) + 2 * width)
+    pairs = triangle(width)
+    table = pairs * (1 + (rows if s.d.grandsib != NULL else 0))
+    s.ints = 2 * p.arcs + 5 * (n + 1)
+    s.room = malloc(((5 * width + 4) * rows + 2 * table + width + n + 1
+                     + 2 * s.widest) * sizeof(double)
+                    + (s.ints + width + n + 1) * sizeof(int) + 2 * width + n + 1 + p.arcs)
     if s.room == NULL:
         raise MemoryError
     at = <double*>s.room
     for side in range(2):
         s.sides[side].N, s.sides[side].E = at, at + width * rows
         s.sides[side].V = at + 2 * width * rows
-        at += (2 * width + 1) * rows
+        s.sides[side].own_seq = at + (2 * width + 1) * rows
+        s.sides[side].own_more = s.sides[side].own_seq + pairs
+        at = s.sides[side].own_seq + table
     s.F, s.up = at, at + width * rows
-    s.W, s.weights = s.up + rows, s.up + 2 * rows
-    s.rows = <int*>(s.weights + width)
+    s.W, s.change = s.up + rows, s.up + 2 * rows
+    s.top, s.most = s.change + width, s.change + width + n + 1
+    s.pick = <int*>(s.most + 2 * s.widest)
+    s.rows = s.pick + n + 1
     s.kids = s.rows + p.arcs
     s.n_rows = s.kids + p.arcs
     s.n_kids = s.n_rows + n + 1
-    s.settled = s.n_kids + 2 * (n + 1)
+    s.waits = s.n_kids + 2 * (n + 1)
+    s.at = s.waits + n + 1
+    s.place = s.at + width
+    s.thin = <char*>(s.place + n + 1)
+    s.awake = s.thin + n + 1 + 2 * width
+    memset(s.place, 0, (n + 1) * sizeof(int))
+    memset(s.thin, 0, n + 1)
+    memset(s.awake, 0, p.arcs)
+    memset(s.n_kids, 0, 2 * (n + 1) * sizeof(int))
     for side in range(2):
-        s.sides[side].at = s.settled + n + 1 + side * width
-        s.sides[side].sure = <char*>(s.settled + n + 1 + 2 * width) + side * width
+        s.sides[side].sure = s.thin + n + 1 + side * width
     for h in range(n + 1):
-        s.settled[h] = s.n_rows[h] = 0
+        s.n_rows[h] = 0
         for a in range(p.offsets[h - 1] if h else 0, p.offsets[h] if h else 0):
             if s.d.link[a] > -INFINITY:
                 s.rows[p.offsets[h - 1] + s.n_rows[h]] = a
                 s.n_rows[h] += 1
-        for side in range(2):
-            count = 0
-            for j in range(1, side_count(p, h, side) + 1):
-                a = sided_arc(p, h, side, j)
-                if s.d.link[a] > -INFINITY:
-                    kids_of(s, h, side)[count] = a
-                    count += 1
-            s.n_kids[2 * h + side] = count
     return 0
 
 
@@ -568,16 +779,19 @@ def solve(
     double known,                # IN    score of a tree that is known; -inf without
     double split,                # IN    share of an arc's score that multipliers are above
     bint warm,                   # IN    start at the multipliers; else words have all of the scores
-    double[:, ::1] multipliers,  # INOUT (2, arcs) of dn and up; of the last sweep before branching
+                                 #       and the most that parts may add
+    double[:, ::1] multipliers,  # INOUT (2, arcs) of dn and up, IN if warm; OUT of the last sweep
+                                 #       before branching
     int[::1] heads,              # OUT   (n+1,) the best tree met, if it scores more than `known`
-    double[::1] left,            # OUT   (arcs,) scores; -inf of arcs dropped before branching
+    double[::1] values,          # OUT   (arcs,) if bounds meet: 1 of an arc in the tree, else 0;
+                                 #       otherwise scores, -inf of arcs dropped before branching
 ):
     """(primal, dual, sweeps, nodes); dual is -inf if there is no tree.
 
-    All trees that score more than primal have only arcs that are left.  Releases the GIL.
+    Trees that score more than primal have none of the dropped arcs.  Releases the GIL.
     """
     cdef Ascent s
-    cdef int n = layout.places.n, arcs = layout.places.arcs, a, k = 0, kept = 0, room = 0, arc = 0
+    cdef int n = layout.places.n, arcs = layout.places.arcs, a, k = 0, kept = 0, room = 0, word = 0
     cdef int done = 0
     cdef double dual, gap
     cdef size_t size
@@ -590,21 +804,30 @@ def solve(
     except MemoryError:
         free(base)
         raise
-    s.primal, s.dual, s.cuts = known, INFINITY, 0.0
+    s.primal, s.dual, s.cuts, s.gap = known, INFINITY, 0.0, INFINITY
     with nogil:
-        split_scores(&s.d, split if warm else 0.0, multipliers)
+        if warm:
+            split_scores(&s.d, split, multipliers)
+            for a in range(n + 1):
+                s.waits[a] = True
+            wake_all(&s, n)
+        else:
+            leave_all(&s)
+        choose_all(&s)
         while k < sweeps:
             sweep(&s, heads)
             k += 1
             if closed(&s):
                 break
         read_multipliers(&s.d, split, multipliers)
+        if not closed(&s):
+            wake_all(&s, n)
         for a in range(arcs):
-            left[a] = scores[a] if s.d.own[a] > -INFINITY else -INFINITY
+            values[a] = scores[a] if s.d.own[a] > -INFINITY else -INFINITY
         dual, size = s.dual, state_bytes(&s)
         while done < nodes and dual > -INFINITY:
             # The problem at hand is divided, or is done with: the one that was kept last is next.
-            if not closed(&s) and undecided(&s, &arc):
+            if not closed(&s) and undecided(&s, &word):
                 if kept + 2 > room:
                     room = 2 * room + 8
                     grown = <char*>realloc(stack, room * size)
@@ -612,10 +835,10 @@ def solve(
                         break
                     stack = grown
                 keep(&s, stack + (kept + 1) * size)
-                decide(&s, arc, False)
+                decide(&s, word, False)
                 keep(&s, stack + kept * size)
                 resume(&s, stack + (kept + 1) * size)
-                decide(&s, arc, True)
+                decide(&s, word, True)
                 kept += 1
             else:
                 s.dual = -INFINITY
@@ -636,6 +859,9 @@ def solve(
             for a in range(kept):
                 resume(&s, stack + a * size)
                 dual = max(dual, s.dual)
+            if dual - s.primal <= slack(dual) and s.primal > known:
+                for a in range(arcs):
+                    values[a] = heads[layout.places.modifiers[a]] == layout.places.heads[a]
         free(stack)
         free(s.room)
         free(base)

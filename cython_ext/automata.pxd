@@ -33,9 +33,12 @@ cdef struct Automata:
 cdef void* build(Automata* d, Layout layout, const double[::1] scores,
                  const double[::1] childseq, const double[::1] grand,
                  const double[::1] grandsib, bint projective, bint single_root) except NULL
+cdef void forget(Automata* d) noexcept nogil
 cdef void renew(Automata* d, int h) noexcept nogil
 cdef void loosen(Automata* d, int h, int side, double change) noexcept nogil
 cdef void solve_head(Automata* d, int h) noexcept nogil
+cdef bint fits(Automata* d) noexcept nogil
+cdef double best_tree(Automata* d) noexcept nogil
 cdef double solve_tree(Automata* d) noexcept nogil
 cdef double adjacent(Automata* d, int h, int side, int inner, int outer) noexcept nogil
 cdef double score(Automata* d) noexcept nogil

@@ -155,32 +155,37 @@ cdef void loosen(Automata* d, int h, int side, double change) noexcept nogil:
     d.stale[2 * h + side] = 1
 
 
-cdef bint greedy(Automata* d) noexcept nogil:
-    """The best arc into each word; whether that is a tree of the graph's kind, and so the best."""
+cdef double greedy(Automata* d) noexcept nogil:
+    """The best arc into each word; their sum."""
     cdef Places* p = d.p
-    cdef int n = p.n, a, m, best, roots = 0
-    cdef double top
-    for m in range(1, n + 1):
-        best, top = -1, -INFINITY
+    cdef int a, m, best
+    cdef double top, value = 0.0
+    for m in range(1, p.n + 1):
+        best, top = p.offsets[m - 1], -INFINITY
         for a in range(p.offsets[m - 1], p.offsets[m]):
             if d.own[a] > top:
                 best, top = a, d.own[a]
-        if best < 0:
-            return False
-        d.into[m] = best
-        d.heads[m] = p.heads[best]
+        d.into[m], d.heads[m] = best, p.heads[best]
+        value += top
+    return value
+
+
+cdef bint fits(Automata* d) noexcept nogil:
+    """Whether the heads are a tree of the graph's kind."""
+    cdef int n = d.p.n, m, k, roots = 0
+    for m in range(1, n + 1):
         roots += d.heads[m] == 0
     if d.single_root and roots != 1:
         return False
     memset(d.back, 0, (n + 1) * sizeof(int))     # the walk that a word was met in
     for m in range(1, n + 1):
-        a = m
-        while a and not d.back[a]:
-            d.back[a] = m
-            a = d.heads[a]
-        if a and d.back[a] == m:
+        k = m
+        while k and not d.back[k]:
+            d.back[k] = m
+            k = d.heads[k]
+        if k and d.back[k] == m:
             return False
-    return True
+    return not d.projective or not crossing(d)
 
 
 cdef bint crossing(Automata* d) noexcept nogil:
@@ -193,28 +198,29 @@ cdef bint crossing(Automata* d) noexcept nogil:
     return False
 
 
-cdef double solve_tree(Automata* d) noexcept nogil:
-    """The best tree by `own`, and its arcs; -inf if there is none."""
+cdef double best_tree(Automata* d) noexcept nogil:
+    """By `own`, and its arcs; -inf if there is none."""
     cdef Places* p = d.p
     cdef int n = p.n, m, a
-    cdef double value = 0.0
-    if not greedy(d) or (d.projective and crossing(d)):
-        for a in range((n + 1) * (n + 1)):
-            d.matrix[a] = -INFINITY
-        for a in range(p.arcs):
-            d.matrix[p.heads[a] * (n + 1) + p.modifiers[a]] = d.own[a]
-        if d.projective:
-            value = eisner.decode(d.matrix, n + 1, n, d.single_root, d.heads, d.scratch)
-        else:
-            value = arborescence.decode(d.matrix, n + 1, n, d.single_root, d.heads, d.scratch)
-        if value == -INFINITY:
-            return value
+    cdef double value
+    for a in range((n + 1) * (n + 1)):
+        d.matrix[a] = -INFINITY
+    for a in range(p.arcs):
+        d.matrix[p.heads[a] * (n + 1) + p.modifiers[a]] = d.own[a]
+    if d.projective:
+        value = eisner.decode(d.matrix, n + 1, n, d.single_root, d.heads, d.scratch)
+    else:
+        value = arborescence.decode(d.matrix, n + 1, n, d.single_root, d.heads, d.scratch)
+    if value > -INFINITY:
         for m in range(1, n + 1):
             d.into[m] = find_arc(p, d.heads[m], m)
-        return value
-    for m in range(1, n + 1):
-        value += d.own[d.into[m]]
     return value
+
+
+cdef double solve_tree(Automata* d) noexcept nogil:
+    """As `best_tree`, but quickly if the best arcs into the words are one."""
+    cdef double value = greedy(d)
+    return value if value > -INFINITY and fits(d) else best_tree(d)
 
 
 cdef double adjacent(Automata* d, int h, int side, int inner, int outer) noexcept nogil:
@@ -261,12 +267,21 @@ cdef void renew(Automata* d, int h) noexcept nogil:
     d.moved[h] = 1
 
 
+cdef void forget(Automata* d) noexcept nogil:
+    """All solutions of automata."""
+    cdef int h
+    for h in range(d.p.n + 1):
+        d.state[h] = -1
+        renew(d, h)
+
+
 cdef void* build(Automata* d, Layout layout, const double[::1] scores,
                  const double[::1] childseq, const double[::1] grand,
                  const double[::1] grandsib, bint projective, bint single_root) except NULL:
-    """Room for a graph, to be freed by the caller.  The scores of copies are not set."""
+    """Room for a graph, to be freed by the caller.  Scores of copies are not set, and before
+    automata are solved, `forget` has to be called."""
     cdef Places* p = &layout.places
-    cdef int n = p.n, arcs = p.arcs, rows = arcs + n + 1, h
+    cdef int n = p.n, arcs = p.arcs, rows = arcs + n + 1
     cdef size_t tree = eisner.scratch_bytes(n) if projective else arborescence.scratch_bytes(n)
     cdef void* room
     cdef size_t doubles = 3 * arcs + 2 * rows + 3 * n + 5 + (n + 1) * (n + 1) + (tree + 7) // 8
@@ -298,9 +313,6 @@ cdef void* build(Automata* d, Layout layout, const double[::1] scores,
     d.stale = d.loose + 2 * rows
     d.moved = d.stale + 2 * (n + 1)
     d.heads[0] = -1
-    for h in range(n + 1):
-        d.state[h] = -1
-        renew(d, h)
     return room
 
 
@@ -322,9 +334,11 @@ cdef void read_multipliers(Automata* d, double split, double[:, ::1] multipliers
     cdef double share = split / 2 if d.choose else split
     cdef int a
     for a in range(d.p.arcs):
+        multipliers[0, a] = multipliers[1, a] = 0.0
         if d.link[a] > -INFINITY:
             multipliers[0, a] = d.dn[a] - share * d.link[a]
-            multipliers[1, a] = d.up[a] - share * d.link[a] if d.choose else 0.0
+            if d.choose:
+                multipliers[1, a] = d.up[a] - share * d.link[a]
 
 
 cdef inline int z_less_y(Automata* d, int a) noexcept nogil:
@@ -389,6 +403,7 @@ def solve(
     cdef double dual, tree, primal, step
     cdef void* room = build(&d, layout, scores, childseq, grand, grandsib, projective, single_root)
     with nogil:
+        forget(&d)
         split_scores(&d, split, multipliers)
         lagrangian.start(&track, rule, scale)
         while k < iterations:

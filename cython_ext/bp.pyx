@@ -6,8 +6,8 @@ log-odds, and
     tot[a] = score[a] + sum_F fam[F][a]            its belief is sigmoid(tot[a])
     kap    = tot[a] - lam                          to a factor that says lam   (eq. 3)
 
-A pass over a family reads ``tot`` and the family's own messages, and writes both anew; nothing is
-carried on by differences, so nothing drifts.  The families, with the time of a pass:
+A pass over a family reads ``tot`` and the family's own messages, and writes both anew.  The families,
+with the time of a pass:
 
     GRAND, SIB      pairs in rows (an arc, and a run of others)         O(parts)
     PAIRS           pairs of any two arcs, NOT2 and NO2CYCLE too        O(pairs)
@@ -16,25 +16,75 @@ carried on by differences, so nothing drifts.  The families, with the time of a 
     UNARY           EXACTLY1 or ATMOST1                                 O(arcs)
     TREE            matrix-tree theorem or inside-outside               O(n^3)
 
-Rows are where the time goes, and NOCROSS.  Where it can, a pass over pairs stays in the domain of odds, without
-exp or log but for two of each arc: with |theta| <= 50 and at most 600 in sum for each arc no
-product leaves the range, and odds beyond e^+-150 are as good as certain.  Otherwise, with damping,
-and for max-product, it goes by log-odds.
+Where it can, a pass over rows, pairs, and CHILDSEQ stays in the domain of odds, without exp or log
+but for two of each arc: with |theta| <= 50 and at most 600 in sum for each arc no product leaves the
+range, and odds beyond e^+-150 are as good as certain.  Otherwise, with damping, and for max-product,
+it goes by log-odds.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, log
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+import numpy as np
+
 from cython_ext cimport arborescence, eisner, matrix_tree
 from cython_ext.clock cimport now
 from cython_ext.layout cimport Layout, Places, checked, side_count, sided_arc, triangle
 from cython_ext.propagators cimport (
-    Chain, Word, add_prefix, chain_beliefs, crossing_of, crossing_sums, exactly_one,
+    CAP, Chain, Word, add_prefix, chain_beliefs, crossing_of, crossing_sums, exactly_one,
     expected_crossing, pair_message, pair_total, run_chain, run_heads, run_joined, sigmoid,
     with_false,
 )
-from cython_ext.semiring cimport LOG, MAX, add_sizes, exponentials, logarithms, pair_row, plus
+from cython_ext.semiring cimport LOG, MAX, add_sizes, exponentials, logarithms, plus
+
+cdef extern from "messages.h" nogil:
+    double largest_size(const double* x, Py_ssize_t n)
+    ctypedef struct row_t:
+        int place
+        int first
+        int count
+        int low
+        int high
+        int64_t start
+        int64_t at
+    void pair_rows(const row_t* rows, Py_ssize_t count, bint first, const double* theta,
+                   double scale, const double* T, double* x, double* to_one, double* to_run,
+                   double* P)
+    void weights_of(const double* x, double scale, Py_ssize_t n, double* out)
+    void weights_of_sides(const double** theta, const int* count, double scale, double* x)
+    void to_weights(double* x, double scale, Py_ssize_t n)
+    void odds_at(const double* x, const int32_t* at, double range, Py_ssize_t n, double* out)
+    double chain_messages(double most, const double* w, const double* q, Py_ssize_t k,
+                          double* alpha, double* enter, double* beta, double* lam)
+    Py_ssize_t whole_groups(Py_ssize_t n)
+    ctypedef struct crossing_word:
+        int position
+        int count
+        const int32_t* heads
+        const int32_t* before
+        const double* T
+        double* P
+    void crossing_messages(const crossing_word* a, const crossing_word* b, double x, double* lam,
+                           double* scratch, Py_ssize_t size)
+    double tree_inputs(const double* tot, const double* fam, const int32_t* offsets,
+                       Py_ssize_t words, double* E, double* shift)
+    void tree_rests(const double* E, const double* A, const int32_t* offsets, Py_ssize_t words,
+                    double* rest)
+    void tree_messages(const double* A, double* rest, const double* shift, double cap,
+                       Py_ssize_t n, double* lam)
+    void sigmoids(const double* x, double range, Py_ssize_t n, double* out)
+    double largest_change(const double* x, const double* y, Py_ssize_t n)
+    void add_families(const double* base, double** families, int count, Py_ssize_t n, double* sum)
+    enum: LANES
+
+cdef extern from "elimination.h" nogil:
+    double log_choices(const double* w, double* sums, Py_ssize_t stride, Py_ssize_t n)
+    double eliminate_weights(double* F, double* FT, double* d, Py_ssize_t stride, Py_ssize_t n,
+                             bint single_root)
+    void adjoint_weights(double* F, const double* FT, const double* d, double* A, double* x,
+                         double* B, Py_ssize_t stride, Py_ssize_t n, bint single_root,
+                         double least)
 
 
 cdef enum:
@@ -59,14 +109,24 @@ cdef enum:
     PARALLEL_ = 1
     RESIDUAL_ = 2
 
+cdef enum:
+    BELIEFS_ = 0
+    LOG_ODDS_ = 1
+    INTO_TREE_ = 2
+
 NONE, TREE, PTREE = NONE_, BY_MATRIX_TREE, BY_INSIDE_OUTSIDE       # `constraint`
 EXACTLY1, ATMOST1 = EXACTLY1_, ATMOST1_
 SERIAL, PARALLEL, RESIDUAL = SERIAL_, PARALLEL_, RESIDUAL_         # `schedule`
+BELIEFS, LOG_ODDS, INTO_TREE = BELIEFS_, LOG_ODDS_, INTO_TREE_     # `by`
 TIMES = ("grand", "sib", "pair", "childseq", "nocross", "unary", "tree")
 
 cdef double RANGE = 150.0        # of log-odds in rows
+cdef double WHOLE = 700.0        # of log-odds in beliefs
 cdef double STRONGEST = 50.0     # |theta| of a pair, and the sum of an arc's, in the odds domain
 cdef double STRONGEST_SUM = 600.0
+cdef double STRONGEST_CHAIN = 16.0   # a third: three scores make a message
+cdef double WIDEST = 300.0       # range of what a word says to the tree factor, in its scaled form
+cdef double LEAST = 2e-16        # as in matrix_tree.pyx
 
 
 cdef inline void blend(double* lam, const double* new, int count, double damping) noexcept nogil:
@@ -76,22 +136,24 @@ cdef inline void blend(double* lam, const double* new, int count, double damping
         lam[k] += (1.0 - damping) * (new[k] - lam[k])
 
 
-cdef struct Row:                 # pairs of one arc with the arcs at places first..first+count-1
-    int place
-    int first
-    int count
-    int64_t start                # of its parts
-
-
 cdef struct Rows:
     int kind
     int count
-    Row* row
+    row_t* row
+    const double* theta          # (parts,) as given
     int64_t parts
+    double strength              # max |theta|, scaled
+    bint fresh                   # no messages yet, which is as if all were of no weight; for odds
     bint odds                    # the domain of the three below
     double* x                    # (parts,) e^theta or theta; 1 or 0 where there is no factor
-    double* to_one               # (parts,) messages: odds of false to true, or log-odds
+    double* to_one               # (parts,) messages: odds, or log-odds
     double* to_run
+
+
+cdef struct Side:                # of a head, for CHILDSEQ
+    int head
+    int right
+    int count
 
 
 cdef class BeliefPropagation:
@@ -106,14 +168,16 @@ cdef class BeliefPropagation:
     joined : bool, whether EXACTLY1 of both words is part of each NOCROSS factor
     maximise : bool, max-product instead of sum-product
     by_logs : bool, all messages by log-odds: wanted for damping and ``take_messages``
+    scale : float, of the scores, but for ``theta`` of pairs
 
-    Memory: 24 bytes for each part of GRAND and SIB, 8 for CHILDSEQ, 8 (n - 1) arcs with NOCROSS.
+    Memory: 24 bytes for each part of GRAND and SIB, 16 for CHILDSEQ, 8 (n - 1) arcs with NOCROSS.
     """
 
     cdef Layout layout
     cdef Places* p
     cdef object keep
-    cdef const double* score
+    cdef double scale
+    cdef const double* score             # as given, and the next two
     cdef const double* childseq
     cdef const double* nocross
     cdef Py_ssize_t n_pairs
@@ -128,22 +192,39 @@ cdef class BeliefPropagation:
     cdef int constraint, semiring
     cdef bint single_root
     cdef bint by_logs                    # all messages go by log-odds
-    cdef double most                     # of CHILDSEQ scores
     cdef Rows rows[2]
-    cdef double* memory
+    cdef void* block                     # all that follows but for NOCROSS, and its size
+    cdef size_t block_size
+    cdef double* base                    # (arcs,) scores, scaled
     cdef double* tot                     # (arcs,)
     cdef double* old                     # (arcs,) beliefs before an iteration
     cdef double* fam[7]                  # (arcs,) or NULL for a family that is not there
-    cdef double* T                       # (arcs + 3,) and P: of the family at work, by arc or by place,
-    cdef double* P                       # (arcs,)  that is among the children of heads
-    cdef double* weights                 # (parts,) exp of CHILDSEQ, or NULL
+    cdef double* pair_fam                # (arcs,) of PAIRS, when there are some
+    cdef double* T                       # (arcs + 8,) and P, D: of the family at work, by arc or by
+    cdef double* P                       # place, that is among the children of heads
+    cdef double* D
+    cdef double* E                       # (arcs + 8,) what the tree factor is told
+    cdef double chain_strength           # max |theta| of CHILDSEQ, scaled
+    cdef bint chain_odds                 # the domain of its messages
+    cdef bint chains_fresh               # no weights yet
+    cdef Side* sides                     # (2n + LANES,) longest first, for odds
+    cdef int groups                      # LANES of them each, the last one filled up
+    cdef double* chain_x                 # e^theta of LANES sides together, lanes innermost
+    cdef int32_t* chain_arc              # (rows of lanes,) the arcs of a group's first children, of
+    cdef int64_t chain_size              # its second ones, ...; ``arcs`` for one that is not there
+    cdef double* chain_lam               # (rows of lanes,) messages, as odds
+    cdef double* chain_q                 # (rows of lanes,) what comes into them
+    cdef double* lanes                   # (4, n + 2, LANES) scratch
+    cdef double* weights                 # e^theta of CHILDSEQ, side by side, or NULL; else
+    cdef char* side_open                 # (2n + 2,) whether it has them already
     cdef int32_t* pairs_from             # (arcs + 2,) of each arc in pairs_of, for RESIDUAL
     cdef int32_t* pairs_of               # (2 pairs,)
     cdef double* zeros                   # (arcs,)
     cdef double* sent                    # (arcs,) tot when an arc last sent, for RESIDUAL
     cdef bint joined
     cdef bint crossing_odds              # the domain of the messages of NOCROSS
-    cdef double* crossing                # (n (n-1) / 2, ...) these, of both words
+    cdef double* crossing_theta          # (n (n-1) / 2,) scores, scaled
+    cdef double* crossing                # (n (n-1) / 2, ...) messages, of both words
     cdef double* crossing_x              # (n (n-1) / 2,) exp of the scores
     cdef int64_t* crossing_start         # (n (n-1) / 2 + 1,)
     cdef int32_t* before                 # (n+1, n+2) heads of a word that are < x
@@ -153,14 +234,14 @@ cdef class BeliefPropagation:
     cdef double spent[7]
 
     def __cinit__(self):
-        self.memory = self.weights = self.crossing = self.crossing_x = self.matrix = NULL
+        self.block = NULL
+        self.crossing = self.crossing_x = NULL
         self.theta = self.to_first = self.to_second = self.pair_x = self.pair_strength = NULL
         self.pair_odds = True
         self.first = self.second = NULL
         self.n_pairs = 0
         self.crossing_start = NULL
         self.before = self.pairs_from = self.pairs_of = NULL
-        self.tree_scratch = NULL
         memset(self.rows, 0, sizeof(self.rows))
         memset(self.fam, 0, sizeof(self.fam))
         memset(self.spent, 0, sizeof(self.spent))
@@ -169,59 +250,52 @@ cdef class BeliefPropagation:
                  const double[::1] sib, const double[::1] childseq, const double[::1] nocross,
                  const int32_t[::1] first, const int32_t[::1] second, const double[::1] theta,
                  int constraint, bint single_root, bint joined=False, bint maximise=False,
-                 bint by_logs=False):
+                 bint by_logs=False, double scale=1.0):
         cdef Places* p = &layout.places
         cdef Py_ssize_t n = p.n, i
         cdef int kind
+        cdef bint present[7]
         self.layout, self.p = layout, p
         self.keep = (scores, grand, sib, childseq, nocross)
         self.constraint, self.single_root, self.joined = constraint, single_root, joined
         self.semiring = MAX if maximise else LOG
         self.by_logs = maximise or by_logs
+        self.scale = scale
         self.score = checked("candidate arcs", scores, p.arcs)
-        self.childseq = checked("parts childseq", childseq, p.childseq[2 * n + 2])
+        self.rows[GRAND_ROWS].theta = sized("parts grand", grand, p.grand[p.arcs],
+                                            &self.rows[GRAND_ROWS].strength)
+        self.rows[SIB_ROWS].theta = sized("parts sib", sib, p.sib[n + 1],
+                                          &self.rows[SIB_ROWS].strength)
+        self.childseq = sized("parts childseq", childseq, p.childseq[2 * n + 2],
+                              &self.chain_strength)
+        self.chain_strength *= scale
         self.nocross = checked("parts nocross", nocross, triangle(n))
-        self.memory = doubles((N_KINDS + 6) * (p.arcs + 8) + 10 * (n + 12))
-        self.tot = self.memory
-        self.old = self.tot + p.arcs + 8
-        self.T = self.old + p.arcs + 8
-        self.P = self.T + p.arcs + 8
-        present = [grand is not None, sib is not None, False, childseq is not None,
-                   nocross is not None and n > 1, constraint in (EXACTLY1_, ATMOST1_),
-                   constraint in (BY_MATRIX_TREE, BY_INSIDE_OUTSIDE)]
+        present[:] = [grand is not None, sib is not None, False, childseq is not None,
+                      nocross is not None and n > 1, constraint in (EXACTLY1_, ATMOST1_),
+                      constraint in (BY_MATRIX_TREE, BY_INSIDE_OUTSIDE)]
+        self.block = take(self.lay_out(NULL, present), &self.block_size)
+        self.lay_out(<char*>self.block, present)
+        for i in range(p.arcs):
+            self.base[i] = scale * self.score[i]
+        memset(self.zeros, 0, (p.arcs + LANES * (n + 2)) * sizeof(double))
+        for i in range(8):
+            self.T[p.arcs + i] = 0.0
         for kind in range(N_KINDS):
+            if self.fam[kind] != NULL:
+                memset(self.fam[kind], 0, (p.arcs + 8) * sizeof(double))
+        for kind in range(2):
             if present[kind]:
-                self.fam[kind] = self.P + (kind + 1) * (p.arcs + 8)
-        self.sent = self.P + (N_KINDS + 1) * (p.arcs + 8)
-        self.zeros = self.sent + p.arcs + 8
-        self.scratch = self.zeros + p.arcs + 8
-        if grand is not None:
-            self.fill_rows(GRAND_ROWS, checked("parts grand", grand, p.grand[p.arcs]),
-                           p.grand[p.arcs])
-        if sib is not None:
-            self.fill_rows(SIB_ROWS, checked("parts sib", sib, p.sib[n + 1]), p.sib[n + 1])
+                self.begin_rows(kind)
         if theta is not None:
             self.add_pairs(first, second, theta)
-        if childseq is not None:
-            self.exponentiate_chains()
-        if self.fam[CROSSINGS] != NULL:
+        if present[CHAINS]:
+            self.begin_chains()
+        if present[CROSSINGS]:
             self.prepare_crossings()
-        if self.fam[TREE_] != NULL:
-            self.matrix = doubles(2 * (n + 1) * (n + 1))
-            self.tree_scratch = malloc(max(
-                max(eisner.gradient_bytes(n), matrix_tree.scratch_bytes(n)),
-                arborescence.scratch_bytes(n) + (n + 1) * (n + 2) * sizeof(double)))
-            if self.tree_scratch == NULL:
-                raise MemoryError
         self.add_up()
 
     def __dealloc__(self):
-        cdef int kind
-        for kind in range(2):
-            free(self.rows[kind].row)
-            free(self.rows[kind].x)
-        free(self.memory)
-        free(self.weights)
+        give(self.block, self.block_size)
         free(self.first)
         free(self.second)
         free(self.theta)
@@ -235,10 +309,69 @@ cdef class BeliefPropagation:
         free(self.crossing_x)
         free(self.crossing_start)
         free(self.before)
-        free(self.matrix)
-        free(self.tree_scratch)
 
     # ---- setting up ----------------------------------------------------------------------------
+
+    cdef size_t lay_out(self, char* block, const bint* present) noexcept nogil:
+        """Where everything is in a block; the size of that."""
+        cdef Places* p = self.p
+        cdef size_t n = p.n, vector = (p.arcs + 8) * sizeof(double), size
+        cdef int64_t parts
+        cdef int kind
+        cdef char* at = block
+        cdef Rows* rows
+        self.base = <double*>carve(&at, vector)
+        self.tot = <double*>carve(&at, vector)
+        self.old = <double*>carve(&at, vector)
+        self.T = <double*>carve(&at, vector)
+        self.P = <double*>carve(&at, vector)
+        self.D = <double*>carve(&at, vector)
+        self.E = <double*>carve(&at, vector)
+        self.zeros = <double*>carve(&at, vector + LANES * (n + 2) * sizeof(double))
+        self.sent = <double*>carve(&at, vector)
+        self.scratch = <double*>carve(&at, 10 * (n + 12) * sizeof(double))
+        for kind in range(N_KINDS):
+            # PAIRS may come later
+            self.fam[kind] = NULL
+            if present[kind]:
+                self.fam[kind] = <double*>carve(&at, vector)
+        self.pair_fam = <double*>carve(&at, vector)
+        for kind in range(2):
+            if not present[kind]:
+                continue
+            rows = &self.rows[kind]
+            rows.kind = kind
+            rows.parts = parts = p.grand[p.arcs] if kind == GRAND_ROWS else p.sib[n + 1]
+            rows.row = <row_t*>carve(&at, p.arcs * sizeof(row_t))
+            size = (parts + (LANES - 1) * p.arcs) * sizeof(double)
+            rows.x = <double*>carve(&at, size)
+            rows.to_one = <double*>carve(&at, size)
+            rows.to_run = <double*>carve(&at, size)
+        self.weights = NULL
+        if present[CHAINS]:
+            self.side_open = carve(&at, 2 * n + 2)
+            if self.semiring != MAX and self.chain_strength <= STRONGEST:
+                self.weights = <double*>carve(&at, (side_start(p, n + 1, 0) + 8) * sizeof(double))
+            self.sides = <Side*>carve(&at, (2 * n + LANES) * sizeof(Side))
+            # A group takes what its longest side does, and no more than the sides before it.
+            self.chain_x = <double*>carve(
+                &at, (p.childseq[2 * n + 2] + LANES * triangle(n + 2)) * sizeof(double))
+            self.lanes = <double*>carve(&at, 4 * (n + 2) * LANES * sizeof(double))
+            size = (p.arcs + LANES * (n + 2)) * sizeof(double)
+            self.chain_arc = <int32_t*>carve(&at, size)
+            self.chain_lam = <double*>carve(&at, size)
+            self.chain_q = <double*>carve(&at, size)
+        if present[CROSSINGS]:
+            self.crossing_theta = <double*>carve(&at, triangle(n) * sizeof(double))
+        self.matrix = <double*>carve(&at, 2 * (n + 1) * (n + 1) * sizeof(double))
+        size = max(eisner.scratch_bytes(n), arborescence.scratch_bytes(n)
+                   + (n + 1) * (n + 2) * sizeof(double))
+        if self.constraint == BY_MATRIX_TREE:
+            size = max(size, matrix_tree.scratch_bytes(n))
+        elif self.constraint == BY_INSIDE_OUTSIDE:
+            size = max(size, eisner.gradient_bytes(n))
+        self.tree_scratch = carve(&at, size)
+        return at - block
 
     def add_pairs(self, const int32_t[::1] first, const int32_t[::1] second,
                   const double[::1] theta):
@@ -279,111 +412,149 @@ cdef class BeliefPropagation:
         for i in range(before, count):
             self.to_first[i] = self.to_second[i] = 1.0 if odds else 0.0
         self.n_pairs = count
-        self.fam[PAIRS] = self.P + (PAIRS + 1) * (self.p.arcs + 8)
+        if self.fam[PAIRS] == NULL:
+            self.fam[PAIRS] = self.pair_fam
+            memset(self.pair_fam, 0, self.p.arcs * sizeof(double))
         free(self.pairs_from)
         free(self.pairs_of)
         self.pairs_from = self.pairs_of = NULL
 
-    cdef int fill_rows(self, int kind, const double* theta, int64_t parts) except -1:
-        """The rows of GRAND or SIB, their potentials, and the domain of their messages."""
+    cdef void begin_rows(self, int kind) noexcept nogil:
+        """The rows of GRAND or SIB, and the domain of their messages, which are as good as none.
+
+        What is in no tree together: of GRAND, g -> h with h -> m, where m is g or, in projective
+        trees, beyond g; of SIB, the root's two children, if the tree factor wants one.
+        """
         cdef Rows* rows = &self.rows[kind]
         cdef Places* p = self.p
-        cdef int a, h, j, i, low, high
-        cdef int64_t at_part
-        cdef double* at
-        cdef double strength = 0.0, own
-        cdef Row* row
-        rows.kind, rows.parts = kind, parts
-        rows.row = <Row*>malloc(p.arcs * sizeof(Row))
-        rows.x = <double*>malloc(3 * (parts + 4) * sizeof(double))
-        if rows.row == NULL or rows.x == NULL:
-            raise MemoryError
-        rows.to_one = rows.x + parts + 4
-        rows.to_run = rows.to_one + parts + 4
-        with nogil:
-            rows.count = 0
-            if kind == GRAND_ROWS:
-                for a in range(p.arcs):
-                    h = p.modifiers[a]
-                    row = rows.row + rows.count
-                    row.place = p.first[p.heads[a]] + p.rank[a]
-                    row.first, row.count = p.first[h], p.first[h + 1] - p.first[h]
+        cdef int a, g, h, j, i, low, end
+        cdef int64_t at = 0
+        cdef row_t* row = rows.row
+        if kind == GRAND_ROWS:
+            for h in range(1, p.n + 1):
+                low, end = p.first[h], p.first[h + 1]
+                if low == end:
+                    continue
+                for a in range(p.offsets[h - 1], p.offsets[h]):
+                    g = p.heads[a]
+                    while low < end and p.modifiers[p.children[low]] < g:
+                        low += 1
+                    row.place = p.first[g] + p.rank[a]
+                    row.first, row.count = p.first[h], end - p.first[h]
                     row.start = p.grand[a]
-                    rows.count += row.count > 0
-            else:
-                for h in range(p.n + 1):
-                    for j in range(1, p.first[h + 1] - p.first[h]):
-                        row = rows.row + rows.count
-                        row.place, row.first, row.count = p.first[h] + j, p.first[h], j
-                        row.start = p.sib[h] + triangle(j)
-                        rows.count += 1
-            memset(self.P, 0, p.arcs * sizeof(double))
-            for j in range(rows.count):
-                row = rows.row + j
-                at = rows.x + row.start
-                memcpy(at, theta + row.start, row.count * sizeof(double))
-                self.no_factor(rows, row, &low, &high)
-                for i in range(low, high):
-                    at[i] = 0.0
-                self.P[row.place] += add_sizes(at, self.P + row.first, row.count, &strength)
-            own = 0.0
-            for a in range(p.arcs):
-                own = max(own, self.P[a])
-            rows.odds = not self.by_logs and strength <= STRONGEST and own <= STRONGEST_SUM
-            if rows.odds:
-                exponentials(rows.x, parts, 0.0)
-                for at_part in range(2 * (parts + 4)):
-                    rows.to_one[at_part] = 1.0
-            else:
-                memset(rows.to_one, 0, 2 * (parts + 4) * sizeof(double))
-        return 0
+                    row.low = row.high = low - row.first
+                    row.high += low < end and p.modifiers[p.children[low]] == g
+                    if self.constraint == BY_INSIDE_OUTSIDE:
+                        if g < h:
+                            row.low = 0
+                        else:
+                            row.high = row.count
+                    row += 1
+        else:
+            for h in range(p.n + 1):
+                for j in range(1, p.first[h + 1] - p.first[h]):
+                    row.place, row.first, row.count = p.first[h] + j, p.first[h], j
+                    row.start = p.sib[h] + triangle(j)
+                    row.low = row.high = 0
+                    if h == 0 and self.single_root and self.fam[TREE_] != NULL:
+                        row.high = row.count
+                    row += 1
+        rows.count = <int>(row - rows.row)
+        rows.fresh = rows.odds = not self.by_logs and self.moderate(rows)
+        for j in range(rows.count):
+            row = rows.row + j
+            row.at = row.start
+            if rows.odds:                        # aligned, with room for whole groups
+                row.at = at
+                at += whole_groups(row.count)
+                continue
+            for i in range(row.count):
+                rows.to_one[row.at + i] = rows.to_run[row.at + i] = 0.0
+                rows.x[row.at + i] = (
+                    0.0 if row.low <= i < row.high else self.scale * rows.theta[row.start + i])
 
-    cdef inline void no_factor(self, Rows* rows, Row* row, int* low, int* high) noexcept nogil:
-        """Places low..high-1 of a row are of arcs that are in no tree together.
+    cdef bint moderate(self, Rows* rows) noexcept nogil:
+        """Whether messages may go as odds, mostly from the largest score alone; ``strength``."""
+        cdef int a, r
+        cdef row_t* row
+        cdef const double* theta
+        cdef double own = 0.0
+        rows.strength *= self.scale
+        if rows.strength <= STRONGEST and 2 * self.p.n * rows.strength <= STRONGEST_SUM:
+            return True
+        rows.strength = 0.0
+        memset(self.P, 0, self.p.arcs * sizeof(double))
+        for r in range(rows.count):
+            row = rows.row + r
+            theta = rows.theta + row.start
+            self.P[row.place] += add_sizes(theta, self.P + row.first, row.low, &rows.strength)
+            self.P[row.place] += add_sizes(theta + row.high, self.P + row.first + row.high,
+                                           row.count - row.high, &rows.strength)
+        rows.strength *= self.scale
+        for a in range(self.p.arcs):
+            own = max(own, self.scale * self.P[a])
+        return rows.strength <= STRONGEST and own <= STRONGEST_SUM
 
-        GRAND, g -> h with h -> m: m is g or, in projective trees, beyond g.  SIB: the root's two
-        children, if the tree factor wants one.
-        """
+    cdef void begin_chains(self) noexcept nogil:
+        """Sides by fours of nearly one length, and their domain."""
         cdef Places* p = self.p
-        cdef int a, g, h, middle, end
-        low[0] = high[0] = 0
-        a = p.children[row.place]
-        g, h = p.heads[a], p.modifiers[a]
-        if rows.kind == SIB_ROWS:
-            if g == 0 and self.single_root and self.fam[TREE_] != NULL:
-                high[0] = row.count
+        cdef Side* side
+        cdef int* next_of = <int*>self.scratch   # of a count: where its next side goes
+        cdef int h, right, count, i, j, lane, sides = 0
+        cdef int64_t at = 0
+        memset(self.side_open, 0, 2 * p.n + 2)
+        self.chain_odds = (self.weights != NULL and not self.by_logs
+                           and self.chain_strength <= STRONGEST_CHAIN)
+        self.chains_fresh = True
+        if not self.chain_odds:
             return
-        end = row.count
-        while low[0] < end:                      # the first m that is not below g
-            middle = (low[0] + end) >> 1
-            if p.modifiers[p.children[row.first + middle]] < g:
-                low[0] = middle + 1
-            else:
-                end = middle
-        high[0] = low[0]
-        if low[0] < row.count and p.modifiers[p.children[row.first + low[0]]] == g:
-            high[0] += 1
-        if self.constraint == BY_INSIDE_OUTSIDE:
-            if g < h:
-                low[0] = 0
-            else:
-                high[0] = row.count
+        memset(next_of, 0, (p.n + 2) * sizeof(int))
+        for h in range(p.n + 1):
+            for right in range(0 if h else 1, 2):
+                next_of[side_count(p, h, right)] += 1
+        for count in range(p.n, 0, -1):
+            i = next_of[count]
+            next_of[count] = sides
+            sides += i
+        self.groups = (sides + LANES - 1) // LANES
+        for i in range(sides, LANES * self.groups):
+            self.sides[i].head = self.sides[i].right = self.sides[i].count = 0
+        for h in range(p.n + 1):
+            for right in range(0 if h else 1, 2):
+                count = side_count(p, h, right)
+                if count:
+                    side = self.sides + next_of[count]
+                    next_of[count] += 1
+                    side.head, side.right, side.count = h, right, count
+        for i in range(self.groups):
+            side = self.sides + LANES * i
+            for j in range(1, side.count + 1):
+                for lane in range(LANES):
+                    self.chain_arc[at] = p.arcs
+                    if j <= side[lane].count:
+                        self.chain_arc[at] = sided_arc(p, side[lane].head, side[lane].right, j)
+                    self.chain_lam[at] = 1.0
+                    at += 1
+        self.chain_size = at
 
-    cdef int exponentiate_chains(self) except -1:
-        cdef int64_t i, parts = self.p.childseq[2 * self.p.n + 2]
-        cdef double strength = 0.0
-        self.most = 0.0
-        for i in range(parts):
-            strength = max(strength, fabs(self.childseq[i]))
-            self.most = max(self.most, self.childseq[i])
-        if self.semiring == MAX or strength > STRONGEST:
-            return 0
-        self.weights = doubles(parts + 4)
-        with nogil:
-            for i in range(parts):
-                self.weights[i] = self.childseq[i]
-            exponentials(self.weights, parts, 0.0)
-        return 0
+    cdef void weigh_sides(self, Side* side, double* x) noexcept nogil:
+        """The weights of LANES sides, of which the first is the longest."""
+        cdef const double* theta[LANES]
+        cdef int count[LANES]
+        cdef int lane
+        for lane in range(LANES):
+            theta[lane] = self.childseq + self.p.childseq[2 * side[lane].head + side[lane].right]
+            count[lane] = side[lane].count
+        weights_of_sides(theta, count, self.scale, x)
+
+    cdef const double* side_weights(self, int h, int side) noexcept nogil:
+        """e^theta of a side."""
+        cdef double* weights = self.weights + side_start(self.p, h, side)
+        if not self.side_open[2 * h + side]:
+            weights_of(self.childseq + self.p.childseq[2 * h + side], self.scale,
+                       triangle(side_count(self.p, h, side) + 2), weights)
+            self.side_open[2 * h + side] = True
+        return weights
 
     cdef int prepare_crossings(self) except -1:
         """Places and domain of the messages of NOCROSS: odds where the prefix sums keep their
@@ -400,7 +571,8 @@ cdef class BeliefPropagation:
         for m in range(2, p.n + 1):
             for j in range(1, m):
                 self.crossing_start[i] = at
-                at += p.offsets[m] - p.offsets[m - 1] + p.offsets[j] - p.offsets[j - 1]
+                at += whole_groups(p.offsets[m] - p.offsets[m - 1])
+                at += whole_groups(p.offsets[j] - p.offsets[j - 1])
                 i += 1
         self.crossing_start[pairs] = at
         self.crossing = doubles(at)
@@ -411,8 +583,8 @@ cdef class BeliefPropagation:
                 self.before[m * width + h] = j - p.offsets[m - 1]
                 j += j < p.offsets[m] and p.heads[j] == h
         for i in range(pairs):
-            strength = max(strength, fabs(self.nocross[i]))
-            self.crossing_x[i] = self.nocross[i]
+            self.crossing_theta[i] = self.crossing_x[i] = self.scale * self.nocross[i]
+            strength = max(strength, fabs(self.crossing_theta[i]))
         self.crossing_odds = not (self.by_logs or self.joined or strength > 10.0
                                   or strength * p.n > STRONGEST_SUM)
         if self.crossing_odds:
@@ -422,43 +594,23 @@ cdef class BeliefPropagation:
         return 0
 
     cdef void add_up(self) noexcept nogil:
-        cdef int a, kind
-        for a in range(self.p.arcs):
-            self.tot[a] = self.score[a]
-        for kind in range(N_KINDS):
-            if self.fam[kind] != NULL:
-                for a in range(self.p.arcs):
-                    self.tot[a] += self.fam[kind][a]
+        add_families(self.base, self.fam, N_KINDS, self.p.arcs, self.tot)
 
     # ---- passes --------------------------------------------------------------------------------
 
     cdef void gather(self) noexcept nogil:
         """T: odds of each arc by place, within e^+-RANGE."""
-        cdef int i
-        for i in range(self.p.arcs):
-            self.T[i] = min(RANGE, max(-RANGE, self.tot[self.p.children[i]]))
-        exponentials(self.T, self.p.arcs, 0.0)
+        odds_at(self.tot, self.p.children, RANGE, self.p.arcs, self.T)
 
     cdef void pass_rows(self, Rows* rows, double damping) noexcept nogil:
         cdef Places* p = self.p
         cdef double* fam = self.fam[rows.kind]
-        cdef Row* row
+        cdef row_t* row
         cdef int r, i
         cdef int64_t at
         cdef double one, other
         if rows.odds:
-            self.gather()
-            for i in range(p.arcs):
-                self.P[i] = 1.0
-            for r in range(rows.count):
-                row = rows.row + r
-                self.P[row.place] *= pair_row(
-                    self.T[row.place], self.T + row.first, rows.x + row.start,
-                    rows.to_one + row.start, rows.to_run + row.start, self.P + row.first,
-                    row.count)
-            logarithms(self.P, self.zeros, p.arcs, self.T)
-            for i in range(p.arcs):
-                fam[p.children[i]] = -self.T[i]
+            self.pass_row_odds(rows)
             return
         for i in range(p.arcs):
             self.T[i] = self.tot[p.children[i]]
@@ -466,7 +618,7 @@ cdef class BeliefPropagation:
         for r in range(rows.count):
             row = rows.row + r
             for i in range(row.count):
-                at = row.start + i
+                at = row.at + i
                 one = pair_message(rows.x[at], self.T[row.first + i] - rows.to_run[at],
                                    self.semiring)
                 other = pair_message(rows.x[at], self.T[row.place] - rows.to_one[at],
@@ -477,6 +629,20 @@ cdef class BeliefPropagation:
                 self.P[row.first + i] += rows.to_run[at]
         for i in range(p.arcs):
             fam[p.children[i]] = self.P[i]
+
+    cdef void pass_row_odds(self, Rows* rows) noexcept nogil:
+        cdef Places* p = self.p
+        cdef double* fam = self.fam[rows.kind]
+        cdef int i
+        self.gather()
+        for i in range(p.arcs + LANES):
+            self.P[i] = 1.0
+        pair_rows(rows.row, rows.count, rows.fresh, rows.theta, self.scale, self.T, rows.x,
+                  rows.to_one, rows.to_run, self.P)
+        rows.fresh = False
+        logarithms(self.P, self.zeros, p.arcs, self.T)
+        for i in range(p.arcs):
+            fam[p.children[i]] = self.T[i]
 
     cdef void pass_pair_odds(self) noexcept nogil:
         """As `pair_row`, pair by pair."""
@@ -534,9 +700,10 @@ cdef class BeliefPropagation:
         cdef int base = p.first[h] + p.n_left[h], j, a
         cdef int64_t start = p.childseq[2 * h + side]
         c.count = side_count(p, h, side)
-        c.theta = self.childseq + start
-        c.weights = NULL if self.weights == NULL else self.weights + start
-        c.most = self.most
+        c.theta, c.scale, c.most = self.childseq + start, self.scale, self.chain_strength
+        c.weights = NULL
+        if self.weights != NULL:
+            c.weights = self.side_weights(h, side)
         c.kap, c.lam, c.alpha = self.scratch, self.scratch + size, self.scratch + 2 * size
         c.enter, c.beta = self.scratch + 3 * size, self.scratch + 4 * size
         c.odds = self.scratch + 5 * size
@@ -546,7 +713,42 @@ cdef class BeliefPropagation:
         semiring[0] = self.semiring
         return run_chain(c, semiring)
 
+    cdef bint pass_chain_odds(self) noexcept nogil:
+        """LANES sides at once; False if numbers leave the range."""
+        cdef Py_ssize_t size = (self.p.n + 2) * LANES
+        cdef double* q = self.chain_q
+        cdef double* lam = self.chain_lam
+        cdef double* x = self.chain_x
+        cdef double* fam = self.fam[CHAINS]
+        cdef double most = exp(self.chain_strength)
+        cdef int g, count
+        cdef int64_t i
+        self.tot[self.p.arcs] = -RANGE
+        odds_at(self.tot, self.chain_arc, RANGE, self.chain_size, q)
+        for i in range(self.chain_size):
+            q[i] /= lam[i]
+        for g in range(self.groups):
+            count = self.sides[LANES * g].count
+            if self.chains_fresh:
+                self.weigh_sides(self.sides + LANES * g, x)
+            if not chain_messages(most, x, q, count, self.lanes, self.lanes + size,
+                                  self.lanes + 2 * size, lam) < 1e130:
+                return False
+            q += count * LANES
+            lam += count * LANES
+            x += triangle(count + 2) * LANES
+        self.chains_fresh = False
+        logarithms(self.chain_lam, self.zeros, self.chain_size, self.chain_q)
+        for i in range(self.chain_size):
+            fam[self.chain_arc[i]] = self.chain_q[i]
+        return True
+
     cdef void pass_chains(self, double damping) noexcept nogil:
+        self.chain_odds = self.chain_odds and self.pass_chain_odds()
+        if not self.chain_odds:
+            self.pass_chain_logs(damping)
+
+    cdef void pass_chain_logs(self, double damping) noexcept nogil:
         cdef Places* p = self.p
         cdef Chain c
         cdef int h, side, j, a, semiring
@@ -598,7 +800,7 @@ cdef class BeliefPropagation:
         for k in range(j.count):
             j.q[k] = self.T[self.p.offsets[a - 1] + k] * lam[k]
         for k in range(l.count):
-            l.q[k] = self.T[self.p.offsets[b - 1] + k] * lam[j.count + k]
+            l.q[k] = self.T[self.p.offsets[b - 1] + k] * lam[whole_groups(j.count) + k]
         add_prefix(j)
         add_prefix(l)
         crossing_sums(j, l, self.crossing_x[i])
@@ -609,32 +811,29 @@ cdef class BeliefPropagation:
     cdef void pass_crossing_odds(self) noexcept nogil:
         """By numbers instead of logs; messages are 1 / exp(lam)."""
         cdef Places* p = self.p
-        cdef double* lam
-        cdef Word j, l
+        cdef crossing_word one, other
         cdef Py_ssize_t i = 0
-        cdef int a, b, k
-        cdef double total, mean
+        cdef int a, b
         self.gather_heads()
-        for a in range(p.arcs):
+        for a in range(p.arcs + LANES):
             self.P[a] = 1.0
         for b in range(2, p.n + 1):
+            self.see(&other, b)
             for a in range(1, b):
-                total = self.hear(&j, &l, i, a, b)
-                crossing_sums(&l, &j, self.crossing_x[i])
-                lam = self.crossing + self.crossing_start[i]
-                mean = total / j.prefix[j.count]
-                for k in range(j.count):
-                    lam[k] = mean / j.ratio[k]
-                    self.P[p.offsets[a - 1] + k] *= lam[k]
-                lam += j.count
-                mean = total / l.prefix[l.count]
-                for k in range(l.count):
-                    lam[k] = mean / l.ratio[k]
-                    self.P[p.offsets[b - 1] + k] *= lam[k]
+                self.see(&one, a)
+                crossing_messages(&one, &other, self.crossing_x[i],
+                                  self.crossing + self.crossing_start[i], self.scratch, p.n + 12)
                 i += 1
         logarithms(self.P, self.zeros, p.arcs, self.T)
         for a in range(p.arcs):
             self.fam[CROSSINGS][a] = -self.T[a]
+
+    cdef inline void see(self, crossing_word* w, int m) noexcept nogil:
+        cdef Places* p = self.p
+        cdef int first = p.offsets[m - 1]
+        w.position, w.count = m, p.offsets[m] - first
+        w.heads, w.before = p.heads + first, self.before + m * (p.n + 2)
+        w.T, w.P = self.T + first, self.P + first
 
     cdef double crossing_answers(self, double* expected) noexcept nogil:
         """Sum of log Z of the NOCROSS factors; their beliefs in a crossing OUT, unless NULL."""
@@ -657,7 +856,7 @@ cdef class BeliefPropagation:
                 else:
                     log_z = self.crossing_factor(&j, &l, i, a, b)
                     if expected != NULL:
-                        expected[i] = expected_crossing(&j, &l, self.nocross[i], log_z,
+                        expected[i] = expected_crossing(&j, &l, self.crossing_theta[i], log_z,
                                                         self.semiring)
                 value += log_z
                 i += 1
@@ -669,10 +868,10 @@ cdef class BeliefPropagation:
         self.word(j, a, self.scratch)
         self.word(l, b, self.scratch + 5 * (self.p.n + 12))
         self.speak(j, lam)
-        self.speak(l, lam + j.count)
+        self.speak(l, lam + whole_groups(j.count))
         if self.joined:
-            return run_joined(j, l, self.nocross[i], self.semiring)
-        return run_heads(j, l, self.nocross[i], self.semiring)
+            return run_joined(j, l, self.crossing_theta[i], self.semiring)
+        return run_heads(j, l, self.crossing_theta[i], self.semiring)
 
     cdef inline void speak(self, Word* w, const double* lam) noexcept nogil:
         """What a word says to a NOCROSS factor."""
@@ -701,11 +900,11 @@ cdef class BeliefPropagation:
                 self.crossing_factor(&j, &l, i, a, b)
                 lam = self.crossing + self.crossing_start[i]
                 blend(lam, j.lam, j.count, damping)
-                blend(lam + j.count, l.lam, l.count, damping)
+                blend(lam + whole_groups(j.count), l.lam, l.count, damping)
                 for k in range(j.count):
                     fam[p.offsets[a - 1] + k] += lam[k]
                 for k in range(l.count):
-                    fam[p.offsets[b - 1] + k] += lam[j.count + k]
+                    fam[p.offsets[b - 1] + k] += lam[whole_groups(j.count) + k]
                 i += 1
 
     cdef double heads_of(self, int m, double* lam) noexcept nogil:
@@ -774,6 +973,42 @@ cdef class BeliefPropagation:
                 scores[i] = self.matrix[i]
         return best
 
+    cdef bint pass_tree_scaled(self, double damping) noexcept nogil:
+        """By weights, as in matrix_tree.pyx; False if they may not reach.
+
+            lam = log A - log sum_{others into the word} w A        with A = d log Z / d w
+        """
+        cdef Places* p = self.p
+        cdef Py_ssize_t n = p.n, s = (n + 8) & ~3, table = (n + 4) * s
+        cdef double* W = <double*>((<size_t>self.tree_scratch + 63) & ~<size_t>63)
+        cdef double* F = W + table
+        cdef double* FT = F + table
+        cdef double* A = FT + table
+        cdef double* d = A + table
+        cdef double* x = d + s
+        cdef double* y = x + s
+        cdef double* fam = self.fam[TREE_]
+        cdef int a
+        cdef double choices, log_z
+        if tree_inputs(self.tot, fam, p.offsets, n, self.E, self.D) > WIDEST:
+            return False
+        to_weights(self.E, 1.0, p.arcs)
+        memset(W, 0, table * sizeof(double))
+        for a in range(p.arcs):
+            W[p.heads[a] * s + p.modifiers[a]] = self.E[a]
+        choices = log_choices(W, x, s, n)
+        memcpy(F, W, (n + 1) * s * sizeof(double))
+        log_z = eliminate_weights(F, FT, d, s, n, self.single_root)
+        if not -600.0 < log_z - choices < 1.0:
+            return False
+        adjoint_weights(F, FT, d, A, x, y, s, n, self.single_root, LEAST)
+        for a in range(p.arcs):
+            self.T[a] = A[p.heads[a] * s + p.modifiers[a]]
+        tree_rests(self.E, self.T, p.offsets, n, self.P)
+        tree_messages(self.T, self.P, self.D, CAP, p.arcs, self.E)
+        blend(fam, self.E, p.arcs, damping)
+        return True
+
     cdef bint pass_tree(self, double damping) noexcept nogil:
         """False without a tree."""
         cdef Places* p = self.p
@@ -783,6 +1018,9 @@ cdef class BeliefPropagation:
         cdef double* lam = kap + 2 * size
         cdef double* fam
         cdef int m, k, first, count
+        if (self.constraint == BY_MATRIX_TREE and self.semiring == LOG
+                and self.pass_tree_scaled(damping)):
+            return True
         if self.tree_gradient() == -INFINITY:
             return False
         for m in range(1, p.n + 1):
@@ -853,28 +1091,21 @@ cdef class BeliefPropagation:
                             self.settle(damping, tolerance)
                     else:
                         fine &= self.pass_over(kind, damping)
-                    if schedule != PARALLEL_:
+                    if schedule != PARALLEL_ and self.fam[kind] != NULL:
                         self.add_up()
                 if schedule == PARALLEL_:
                     self.add_up()
                 done += 1
-                change = 0.0
                 self.look()
-                for a in range(self.p.arcs):
-                    change = max(change, fabs(self.P[a] - self.old[a]))
-                    self.old[a] = self.P[a]
+                change = largest_change(self.P, self.old, self.p.arcs)
+                memcpy(self.old, self.P, self.p.arcs * sizeof(double))
                 if change < tolerance:
                     break
         return (done, change) if fine else None
 
     cdef void look(self) noexcept nogil:
-        """P: beliefs in arcs, but for what is left beyond e^+-RANGE."""
-        cdef int a
-        for a in range(self.p.arcs):
-            self.P[a] = min(RANGE, max(-RANGE, -self.tot[a]))
-        exponentials(self.P, self.p.arcs, 0.0)
-        for a in range(self.p.arcs):
-            self.P[a] = 1.0 / (1.0 + self.P[a])
+        """P: beliefs in arcs, within e^-WHOLE of 0 and 1."""
+        sigmoids(self.tot, WHOLE, self.p.arcs, self.P)
 
     cdef void settle(self, double damping, double tolerance) noexcept nogil:
         """Messages of GRAND, SIB and PAIRS by priority: of the arc whose total has changed most
@@ -969,9 +1200,8 @@ cdef class BeliefPropagation:
 
     def beliefs(self, double[::1] out):
         """Belief in each arc, (arcs,)."""
-        cdef int a
-        for a in range(self.p.arcs):
-            out[a] = sigmoid(self.tot[a])
+        self.look()
+        memcpy(&out[0], self.P, self.p.arcs * sizeof(double))
 
     def log_odds(self, double[::1] out, bint into_tree=False):
         """Log-odds of the belief in each arc, or those that the tree factor is told, (arcs,)."""
@@ -980,6 +1210,31 @@ cdef class BeliefPropagation:
             out[a] = self.tot[a]
             if into_tree and self.fam[TREE_] != NULL:
                 out[a] -= self.fam[TREE_][a]
+
+    def decode(self, int by, bint projective, bint single_root):
+        """heads (n+1,) int32 of the best tree by BELIEFS, LOG_ODDS, or those that go INTO_TREE;
+        None if there is none.  O(n^2) or, projective, O(n^3)."""
+        cdef Py_ssize_t width = self.p.n + 1, i
+        cdef int a
+        cdef double found
+        cdef double* value = self.tot
+        if by == BELIEFS_:
+            self.look()
+            value = self.P
+        elif by == INTO_TREE_ and self.fam[TREE_] != NULL:
+            for a in range(self.p.arcs):
+                self.T[a] = self.tot[a] - self.fam[TREE_][a]
+            value = self.T
+        array = np.empty(width, np.int32)
+        cdef int[::1] heads = array
+        with nogil:
+            for i in range(width * width):
+                self.matrix[i] = -INFINITY
+            for a in range(self.p.arcs):
+                self.matrix[self.p.heads[a] * width + self.p.modifiers[a]] = value[a]
+            found = (eisner.decode if projective else arborescence.decode)(
+                self.matrix, width, self.p.n, single_root, &heads[0], self.tree_scratch)
+        return array if found > -INFINITY else None
 
     def answers(self, double[::1] grand, double[::1] sib, double[::1] pair,
                 double[::1] childseq, double[::1] nocross):
@@ -1039,24 +1294,30 @@ cdef class BeliefPropagation:
 
     cdef double row_answers(self, Rows* rows, const double* own, double* out) noexcept nogil:
         """Sum of log Z_F - log Z of both arcs; beliefs OUT, unless NULL."""
-        cdef Row* row
-        cdef int r, i, low, high
+        cdef row_t* row
+        cdef int r, i
         cdef int64_t at
         cdef double one, other, both, total, ratio = 1.0, value = 0.0
         if rows.odds:
             self.gather()
             for i in range(self.p.arcs):
                 self.P[i] = 1.0 / (1.0 + self.T[i])
+            if rows.fresh:
+                for at in range(rows.parts + (LANES - 1) * rows.count):
+                    rows.to_one[at] = rows.to_run[at] = 1.0
+                for r in range(rows.count):
+                    row = rows.row + r
+                    weights_of(rows.theta + row.start, self.scale, row.count, rows.x + row.at)
+                rows.fresh = False
         for r in range(rows.count):
             row = rows.row + r
-            self.no_factor(rows, row, &low, &high)
             for i in range(row.count):
-                if low <= i < high:
+                if row.low <= i < row.high:
                     continue
-                at = row.start + i
+                at = row.at + i
                 if rows.odds:
-                    one = self.T[row.place] * rows.to_one[at]
-                    other = self.T[row.first + i] * rows.to_run[at]
+                    one = self.T[row.place] / rows.to_one[at]
+                    other = self.T[row.first + i] / rows.to_run[at]
                     both = rows.x[at] * one * other
                     total = 1.0 + one + other + both
                     ratio *= total * self.P[row.place] * self.P[row.first + i]
@@ -1064,7 +1325,7 @@ cdef class BeliefPropagation:
                         value += log(ratio)
                         ratio = 1.0
                     if out != NULL:
-                        out[at] = both / total
+                        out[row.start + i] = both / total
                 else:
                     one = self.tot[self.p.children[row.place]] - rows.to_one[at]
                     other = self.tot[self.p.children[row.first + i]] - rows.to_run[at]
@@ -1072,7 +1333,7 @@ cdef class BeliefPropagation:
                     value += total - own[self.p.children[row.place]]
                     value -= own[self.p.children[row.first + i]]
                     if out != NULL:
-                        out[at] = exp(min(0.0, rows.x[at] + one + other - total))
+                        out[row.start + i] = exp(min(0.0, rows.x[at] + one + other - total))
         return value + log(ratio)
 
     def take_messages(self, BeliefPropagation other):
@@ -1082,8 +1343,9 @@ cdef class BeliefPropagation:
         if not (self.by_logs and other.by_logs):
             raise ValueError("messages are taken over by log-odds")
         for kind in range(2):
-            for i in range(2 * (self.rows[kind].parts + 4) if self.rows[kind].parts else 0):
+            for i in range(self.rows[kind].parts):
                 self.rows[kind].to_one[i] = other.rows[kind].to_one[i]
+                self.rows[kind].to_run[i] = other.rows[kind].to_run[i]
         for i in range(self.n_pairs):
             self.to_first[i], self.to_second[i] = other.to_first[i], other.to_second[i]
         if self.crossing != NULL:
@@ -1105,6 +1367,65 @@ cdef void* grown(void* memory, size_t size) except NULL:
     if larger == NULL:
         raise MemoryError
     return larger
+
+
+cdef inline int64_t side_start(Places* p, Py_ssize_t h, int side) noexcept nogil:
+    """Where the weights of a side are, each with room for a whole group after them."""
+    return p.childseq[2 * h + side] + 4 * (2 * h + side)
+
+
+cdef const double* sized(what, const double[::1] scores, int64_t count, double* most) except? NULL:
+    """As ``checked``, with the largest size of a score."""
+    most[0] = 0.0
+    if scores is not None and count > 0 and scores.shape[0] == count:
+        most[0] = largest_size(&scores[0], count)
+        if most[0] < INFINITY:
+            return &scores[0]
+    return checked(what, scores, count)
+
+
+# Blocks wait here for the next sentence: what the system gives anew costs more than to fill it.
+cdef enum:
+    SLOTS = 4
+    KEPT = 1 << 24               # bytes, at most, of each
+
+cdef void* spare[SLOTS]
+cdef size_t spare_size[SLOTS]
+
+
+cdef void* take(size_t size, size_t* got) except NULL:
+    """A block of at least this size; with the GIL."""
+    cdef void* block
+    cdef int i
+    for i in range(SLOTS):
+        if spare[i] != NULL and spare_size[i] >= size:
+            block, got[0] = spare[i], spare_size[i]
+            spare[i] = NULL
+            return block
+    got[0] = size + size // 4
+    block = malloc(got[0])
+    if block == NULL:
+        raise MemoryError
+    return block
+
+
+cdef void give(void* block, size_t size) noexcept:
+    """Back, in the place of a smaller one if need be; with the GIL."""
+    cdef int i, least = 0
+    for i in range(SLOTS):
+        if spare[i] == NULL or (spare[least] != NULL and spare_size[i] < spare_size[least]):
+            least = i
+    if size > KEPT or (spare[least] != NULL and spare_size[least] >= size):
+        free(block)
+        return
+    free(spare[least])
+    spare[least], spare_size[least] = block, size
+
+
+cdef inline char* carve(char** at, size_t size) noexcept nogil:
+    cdef char* start = at[0]
+    at[0] += (size + 63) & ~<size_t>63
+    return start
 
 
 cdef double* doubles(int64_t count) except NULL:

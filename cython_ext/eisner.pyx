@@ -27,7 +27,8 @@ from libc.string cimport memset
 
 from cython_ext.batch cimport allocate, decode_batch, decode_one, sum_batch, sum_one
 from cython_ext.semiring cimport (
-    LOG, MAX, SUM, draw, one, plus, reduce3, scaled_weights, times, wide_columns, zero,
+    LOG, MAX, SUM, all_below_infinity, draw, one, plus, reduce3, scaled_weights, times,
+    wide_columns, zero,
 )
 
 # log (27 / 4): projective trees over n words are fewer than (27 / 4)^n.
@@ -104,8 +105,13 @@ cdef inline double share(double outside, double inside, double inverse, int semi
     return outside * inside * inverse if semiring == SUM else exp(outside + inside + inverse)
 
 
-cdef inline double log_product(double a, double b, double c, int semiring) noexcept nogil:
-    return log(a) + log(b) + log(c) if semiring == SUM else a + b + c
+cdef inline double log_product(double a, double b, double log_c, int semiring) noexcept nogil:
+    cdef double ab = a * b
+    if semiring != SUM:
+        return a + b + log_c
+    if 1e-290 < ab < 1e290:
+        return log(ab) + log_c
+    return log(a) + log(b) + log_c
 
 
 cdef void outside(
@@ -128,6 +134,7 @@ cdef void outside(
     cdef double x[3]
     cdef double y[3]
     cdef double o, via, link, inverse = 1.0 / goal if semiring == SUM else -goal
+    cdef double log_inverse = -log(goal) if semiring == SUM else -goal
     clear(IT, n, semiring)
     clear(oC, n, semiring)
     clear(oCT, n, semiring)
@@ -140,7 +147,7 @@ cdef void outside(
     else:
         for i in range(1, n + 1):
             if derivatives:
-                mu[i] = log_product(CT[s + i], CT[n * s + i], inverse, semiring)
+                mu[i] = log_product(CT[s + i], CT[n * s + i], log_inverse, semiring)
             else:
                 mu[i] = share(I[i], CT[n * s + i], inverse, semiring)
             # C[i, 1] and C[i, n] are the two halves of a root child's sentence.
@@ -169,7 +176,7 @@ cdef void outside(
             o = plus(o, y[2], semiring)
             link = V[i * s + j]
             if derivatives:
-                mu[i * mu_stride + j] = log_product(o, link, inverse, semiring)
+                mu[i * mu_stride + j] = log_product(o, link, log_inverse, semiring)
             else:
                 mu[i * mu_stride + j] = share(o, I[i * s + j], inverse, semiring)
             via = times(o, chart.w[i * chart.w_stride + j], semiring)
@@ -178,7 +185,7 @@ cdef void outside(
                 oC[j * s + i] = oCT[i * s + j] = o
                 o = plus(o, x[2], semiring)
                 if derivatives:
-                    mu[j * mu_stride + i] = log_product(o, link, inverse, semiring)
+                    mu[j * mu_stride + i] = log_product(o, link, log_inverse, semiring)
                 else:
                     mu[j * mu_stride + i] = share(o, I[j * s + i], inverse, semiring)
                 via = plus(via, times(o, chart.w[j * chart.w_stride + i], semiring), semiring)
@@ -425,7 +432,7 @@ def sample(
     int[:, ::1] heads,                   # OUT  (size, n+1)
     int method=-1,
 ):
-    """One exact sample per row of ``uniforms``, without checks; log Z, or -inf without a tree.
+    """One exact sample per row of ``uniforms``; log Z, or -inf if a score is bad or without a tree.
 
     Releases the GIL.  O(n^3) once, then O(n^2) at worst for each sample.
     """
@@ -435,7 +442,9 @@ def sample(
     cdef void* scratch = allocate(full_bytes(n))
     with nogil:
         lay_out(&chart, <double*>scratch, n, single_root)
-        goal = sum_inside(&chart, &scores[0, 0], scores.shape[1], method)
+        chart.semiring, goal = SUM, 0.0
+        if all_below_infinity(&scores[0, 0], scores.shape[1], n):
+            goal = sum_inside(&chart, &scores[0, 0], scores.shape[1], method)
         if goal != zero(chart.semiring):
             log_z = log_goal(&chart, goal)
             for k in range(uniforms.shape[0]):

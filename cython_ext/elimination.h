@@ -35,59 +35,64 @@ INLINE void add_row(double a, const double *restrict x, double *restrict y, inde
         y[i] += a * x[i];
 }
 
-/* f += sum_j a[j] y_j over the rows y_j of a panel, and g += sum_j b[j] y_j with it. */
-INLINE void add_rows(const double *a, const double *y0, const double *y1, const double *y2,
-                     const double *y3, double *restrict f, index_t n)
+/* y += a0 x0 + a1 x1 */
+INLINE void add_pair(double a0, double a1, const double *x0, const double *x1,
+                     double *restrict y, index_t n)
 {
-    double a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];
     for (index_t i = 0; i < whole(n); i++)
-        f[i] += (a0 * y0[i] + a1 * y1[i]) + (a2 * y2[i] + a3 * y3[i]);
+        y[i] += a0 * x0[i] + a1 * x1[i];
 }
 
-INLINE void add_rows_twice(const double *a, const double *b, const double *y0, const double *y1,
-                           const double *y2, const double *y3, double *restrict f,
-                           double *restrict g, index_t n)
+/* f += sum_j a[j] y_j over the rows y_j of a panel, pair by pair, and g += sum_j b[j] y_j. */
+INLINE void add_rows(const double *a, const double *b, const double *y0, const double *y1,
+                     const double *y2, const double *y3, double *restrict f, double *restrict g,
+                     index_t n)
 {
     double a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];
     double b0 = b[0], b1 = b[1], b2 = b[2], b3 = b[3];
     for (index_t i = 0; i < whole(n); i++) {
-        f[i] += (a0 * y0[i] + a1 * y1[i]) + (a2 * y2[i] + a3 * y3[i]);
-        g[i] += (b0 * y0[i] + b1 * y1[i]) + (b2 * y2[i] + b3 * y3[i]);
+        f[i] = (f[i] + (a0 * y0[i] + a1 * y1[i])) + (a2 * y2[i] + a3 * y3[i]);
+        g[i] = (g[i] + (b0 * y0[i] + b1 * y1[i])) + (b2 * y2[i] + b3 * y3[i]);
     }
 }
 
 /* Elimination of the words n..1 from the weights w[h,m] = F[h][m]: what is left of them in F below
  * the diagonal, p in the rows of FT, d; log Z returned, -inf when a sum is 0.  Above the diagonal,
- * and in column 0, F ends with numbers that mean nothing. */
+ * and in column 0, F ends with numbers that mean nothing.
+ *
+ * Words 4i..4i-3 are a panel.  Past n weights are 0: columns by `scaled_weights`, rows here. */
 KERNEL double eliminate_weights(double *F, double *FT, double *d, index_t stride, index_t n,
                                 int single_root)
 {
     double log_z = 0.0, product = 1.0;
-    for (index_t k = n; k > 0; k -= PANEL) {
-        int size = k < PANEL ? (int)k : PANEL;
-        index_t left = k - size, h;
+    memset(F + (n + 1) * stride, 0, (size_t)((whole(n) - n) * stride) * sizeof(double));
+    for (index_t k = whole(n); k > 0; k -= PANEL) {
+        index_t left = k - PANEL, h;
         double *p = FT + k * stride, *y = F + k * stride; /* of word k - j: j rows before */
-        if (size == PANEL)
-            for (h = 0; h < k; h++) {
-                const double *f = F + h * stride + k;
-                p[h] = f[0];
-                p[h - stride] = f[-1];
-                p[h - 2 * stride] = f[-2];
-                p[h - 3 * stride] = f[-3];
-            }
-        else
-            for (h = 0; h < k; h++)
-                for (int j = 0; j < size; j++)
-                    p[h - j * stride] = F[h * stride + k - j];
-        for (int j = 0; j < size; j++) {
+        for (h = 0; h < k; h++) {
+            const double *f = F + h * stride + k;
+            p[h] = f[0];
+            p[h - stride] = f[-1];
+            p[h - 2 * stride] = f[-2];
+            p[h - 3 * stride] = f[-3];
+        }
+        for (int j = 0; j < PANEL; j++) {
             index_t word = k - j;
-            double *own = p - j * stride;
+            double *own = p - j * stride, *row = y - j * stride;
             double root, total, inverse, t[LANES];
-            for (int i = 0; i < j; i++) {
-                const double *other = p - i * stride, *row = y - i * stride;
-                double from = other[word];
-                add_row(row[word], other, own, word);
-                add_row(from, row, y - j * stride, word);
+            for (int i = 0; i < LANES; i++)
+                own[word + i] = 0.0;
+            if (word > n)
+                continue;
+            if (j > 1) {
+                double from = p[word], next = p[word - stride];
+                add_pair(y[word], y[word - stride], p, p - stride, own, word);
+                add_pair(from, next, y, y - stride, row, word);
+            }
+            if (j % 2) {
+                double from = own[word + stride];
+                add_row(row[word + stride], own + stride, own, word);
+                add_row(from, row + stride, row, word);
             }
             for (int i = 0; i < LANES; i++)
                 own[word + i] = 0.0;
@@ -108,20 +113,28 @@ KERNEL double eliminate_weights(double *F, double *FT, double *d, index_t stride
             for (index_t i = 0; i < whole(word); i++)
                 own[i] *= inverse;
         }
-        if (!left)
-            break;
-        for (h = 0; h <= left; h += 2) {
-            double a[PANEL], b[PANEL];
-            for (int j = 0; j < PANEL; j++) {
-                a[j] = p[h - j * stride];
-                b[j] = p[h + 1 - j * stride];
-            }
-            if (h < left)
-                add_rows_twice(a, b, y, y - stride, y - 2 * stride, y - 3 * stride,
-                               F + h * stride, F + (h + 1) * stride, left + 1);
-            else
-                add_rows(a, y, y - stride, y - 2 * stride, y - 3 * stride, F + h * stride,
+        for (h = 0; left && h <= left; h++) {
+            const double *a = p + h;
+            double *f = F + h * stride;
+            if (k - 1 > n) {
+                add_pair(a[-2 * stride], a[-3 * stride], y - 2 * stride, y - 3 * stride, f,
                          left + 1);
+                continue;
+            }
+            if (h == left) {
+                add_pair(a[0], a[-stride], y, y - stride, f, left + 1);
+                add_pair(a[-2 * stride], a[-3 * stride], y - 2 * stride, y - 3 * stride, f,
+                         left + 1);
+            } else {
+                double b[PANEL], c[PANEL];
+                for (int j = 0; j < PANEL; j++) {
+                    b[j] = a[-j * stride];
+                    c[j] = a[1 - j * stride];
+                }
+                add_rows(b, c, y, y - stride, y - 2 * stride, y - 3 * stride, f, f + stride,
+                         left + 1);
+                h++;
+            }
         }
     }
     return log_z + log(product);
@@ -152,8 +165,8 @@ KERNEL void adjoint_weights(double *F, const double *FT, const double *d, double
                 te[lane] = e[lane] * y[lane];
             }
             FOR_LANES {
-                x[lane] += (p[h] * a[lane] + p[h + 1] * b[lane]) +
-                           (p[h + 2] * c[lane] + p[h + 3] * e[lane]);
+                x[lane] += p[h] * a[lane] + p[h + 1] * b[lane];
+                x[lane] += p[h + 2] * c[lane] + p[h + 3] * e[lane];
             }
             for (index_t i = LANES; i < k; i += LANES) {
                 FOR_LANES {
@@ -163,7 +176,8 @@ KERNEL void adjoint_weights(double *F, const double *FT, const double *d, double
                     tb[lane] += vb * v;
                     tc[lane] += vc * v;
                     te[lane] += ve * v;
-                    x[i + lane] += (p[h] * va + p[h + 1] * vb) + (p[h + 2] * vc + p[h + 3] * ve);
+                    x[i + lane] += p[h] * va + p[h + 1] * vb;
+                    x[i + lane] += p[h + 2] * vc + p[h + 3] * ve;
                 }
             }
             B[h] = sum(ta);

@@ -35,6 +35,7 @@ cdef class FewPairs:
     cdef double* W                       # (n+1, stride) with the messages
     cdef double* mu                      # (n+1, stride)
     cdef double* old                     # (n+1, stride)
+    cdef double* others                  # (stride,) see `odds`
     cdef void* chart
     cdef int32_t* place                  # (arcs,) in the list of arcs, plus one; 0: in no pair
     cdef Arc* arc
@@ -44,7 +45,7 @@ cdef class FewPairs:
     cdef Py_ssize_t room
     cdef double spent[2]
 
-    cdef void take(self, int first, int second, double theta) noexcept nogil
+    cdef void take(self, int first, int second, double theta, double x) noexcept nogil
     cdef bint make_room(self, Py_ssize_t count) noexcept nogil
     cdef int join(self, int a, double strength) noexcept nogil
     cdef void reset(self) noexcept nogil

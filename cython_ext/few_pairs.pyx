@@ -29,6 +29,11 @@ from cython_ext.semiring cimport exponentials
 from cython_ext.tree_pairs cimport TreePairs
 
 
+cdef extern from "relaxation.h" nogil:
+    void unlikely_heads(const double* mu, Py_ssize_t stride, Py_ssize_t n, double* out)
+    double largest_change(const double* x, const double* y, Py_ssize_t n)
+
+
 cdef double SURE = 1e150         # odds beyond it and below its inverse are as good as certain
 cdef double STRONGEST = 50.0     # |theta| of a pair, and the sum of an arc's
 cdef double STRONGEST_SUM = 600.0
@@ -68,13 +73,14 @@ cdef class FewPairs:
         self.single_root = single_root
         self.stride = (p.n + 4) // 4 * 4
         size = (p.n + 1) * self.stride
-        self.memory = <double*>calloc(4 * size, sizeof(double))
+        self.memory = <double*>calloc(4 * size + self.stride, sizeof(double))
         self.place = <int32_t*>calloc(p.arcs, sizeof(int32_t))
         self.arc = <Arc*>malloc(p.arcs * sizeof(Arc))
         if self.memory == NULL or self.place == NULL or self.arc == NULL:
             raise MemoryError
         self.base = self.memory
         self.old = self.base + size
+        self.others = self.old + 3 * size
         self.usable = True
         if projective:
             self.W, self.mu = self.old + size, self.old + 2 * size
@@ -121,18 +127,18 @@ cdef class FewPairs:
         if not self.make_room(count):
             raise MemoryError
         for i in range(count):
-            self.take(first[i], second[i], theta[i])
+            self.take(first[i], second[i], theta[i], exp(theta[i]))
 
     cdef bint make_room(self, Py_ssize_t count) noexcept nogil:
         """For so many pairs more; False if memory is short."""
         return reserve(<void**>&self.pair, &self.room, self.pairs + count, sizeof(Pair))
 
-    cdef void take(self, int first, int second, double theta) noexcept nogil:
-        """One pair more, for which there is room."""
+    cdef void take(self, int first, int second, double theta, double x) noexcept nogil:
+        """One pair more, for which there is room; x = e^theta."""
         cdef double size = fabs(theta)
         cdef Pair* pair = self.pair + self.pairs
         pair.first, pair.second = self.join(first, size), self.join(second, size)
-        pair.x, pair.to_first, pair.to_second = exp(theta), 1.0, 1.0
+        pair.x, pair.to_first, pair.to_second = x, 1.0, 1.0
         self.usable &= size <= STRONGEST
         self.pairs += 1
 
@@ -175,8 +181,8 @@ cdef class FewPairs:
         return (done, change) if fine else None
 
     cdef bint iterate(self, int iterations, double tolerance, int* done, double* change) noexcept nogil:
-        cdef Py_ssize_t size = (self.p.n + 1) * self.stride, i
-        cdef double each, most
+        cdef Py_ssize_t size = (self.p.n + 1) * self.stride
+        cdef double most
         done[0], change[0] = 0, 0.0
         if not self.usable:
             return False
@@ -188,9 +194,7 @@ cdef class FewPairs:
                 memcpy(self.old, self.mu, size * sizeof(double))
                 self.pass_pairs()
                 self.current = self.pass_tree()
-                for i in range(size):
-                    each = fabs(self.mu[i] - self.old[i])
-                    most = each if each > most else most
+                most = largest_change(self.mu, self.old, size)
             done[0] += 1
             change[0] = most
             if most < tolerance:
@@ -205,6 +209,7 @@ cdef class FewPairs:
         cdef Pair* pair
         cdef int i
         cdef double q, Q, below, Below, r, start = now()
+        unlikely_heads(self.mu, self.stride, self.p.n, self.others)
         for i in range(self.arcs):
             arc = self.arc + i
             arc.odds, arc.R = self.odds(arc), 1.0
@@ -225,12 +230,8 @@ cdef class FewPairs:
     cdef double odds(self, Arc* arc) noexcept nogil:
         """mu / (1 - mu), which is what the other heads have."""
         cdef double mu = self.mu[arc.at], others = 1.0 - mu
-        cdef int a, m
         if others < 0.5:
-            m, others = self.p.modifiers[arc.number], 0.0
-            for a in range(self.p.offsets[m - 1], self.p.offsets[m]):
-                if a != arc.number:
-                    others += self.mu[at(self, a)]
+            others = self.others[self.p.modifiers[arc.number]]
         return min(SURE, max(1.0 / SURE, mu / max(others, 1.0 / SURE)))
 
     cdef bint pass_tree(self) noexcept nogil:
@@ -265,6 +266,7 @@ cdef class FewPairs:
         """Log-odds of the belief in each arc, or those that the tree factor is told, (arcs,)."""
         cdef Arc arc
         cdef int a
+        unlikely_heads(self.mu, self.stride, self.p.n, self.others)
         for a in range(self.p.arcs):
             arc.number, arc.at, arc.R = a, at(self, a), 1.0
             if self.place[a]:

@@ -1,9 +1,10 @@
 """The k best trees, projective or not.
 
-Of all trees by partition (Lawler 1972; Murty 1968).  A candidate is the best tree of one cell of a
-partition of all trees: those with given heads for the words before ``position`` and without some
-heads for the word at ``position``.  When it is the best candidate it goes out, and the rest of its
-cell is split by the first word that differs from it: at most n decodings for each tree.
+Of all trees by partition (Camerini, Fratta and Maffioli 1980).  A cell is the trees with some arcs
+and without some others.  Its best tree has gone out, its best tree but one is a candidate.  When
+that is the best of the candidates it goes out, and an arc that only the best tree has splits the
+cell: with it and without it, the two trees are the best of one half each.  So each tree takes two
+runs of ``arborescence.decode_two``.
 
 Of projective trees from the spans of one decoding, lazily (Huang & Chiang 2005, algorithm 3).  A
 span of Eisner's algorithm has a list of derivations, best first, as long as was asked for.  Each
@@ -24,114 +25,111 @@ from libc.string cimport memcpy, memset
 
 from cython_ext cimport arborescence, eisner
 from cython_ext.batch cimport allocate
-
-
-cdef struct Pool:
-    Py_ssize_t n
-    Py_ssize_t capacity
-    Py_ssize_t count
-    double* score                # (capacity,) -inf where given out
-    int* position                # (capacity,)
-    int* heads                   # (capacity, n+1)
-    char* forbidden              # (capacity, n+1) heads that the word at position may not take
-
-
-cdef Py_ssize_t worst(Pool* pool) noexcept nogil:
-    cdef Py_ssize_t i, at = 0
-    for i in range(1, pool.count):
-        if pool.score[i] < pool.score[at]:
-            at = i
-    return at
-
-
-cdef Py_ssize_t best(Pool* pool) noexcept nogil:
-    cdef Py_ssize_t i, at = 0
-    for i in range(1, pool.count):
-        if pool.score[i] > pool.score[at]:
-            at = i
-    return at
-
-
-cdef void keep(Pool* pool, double score, Py_ssize_t position, const int* heads,
-               const char* forbidden) noexcept nogil:
-    """Add a candidate; when the pool is full it replaces the worst, if it is better."""
-    cdef Py_ssize_t at = pool.count, width = pool.n + 1
-    if score == -INFINITY:
-        return
-    if pool.count < pool.capacity:
-        pool.count += 1
-    else:
-        at = worst(pool)
-        if score <= pool.score[at]:
-            return
-    pool.score[at] = score
-    pool.position[at] = <int>position
-    memcpy(pool.heads + at * width, heads, width * sizeof(int))
-    memcpy(pool.forbidden + at * width, forbidden, width)
-
-
-cdef Py_ssize_t enumerate_best(
-    const double* scores,        # IN       (n+1, stride)
-    Py_ssize_t stride,
-    bint single_root,
-    Pool* pool,                  # SCRATCH  capacity k
-    double* fixed,               # SCRATCH  (n+1, n+1) scores of one cell
-    int* tree,                   # SCRATCH  (2, n+1)
-    char* forbidden,             # SCRATCH  (2, n+1)
-    void* scratch,
-    int[:, ::1] heads,           # OUT      (k, >= n+1)
-    double[::1] values,          # OUT      (k,)
-) noexcept nogil:
-    cdef Py_ssize_t n = pool.n, width = n + 1, found = 0, at, first, m, h, only
-    cdef int* parent = tree + width
-    cdef char* inherited = forbidden + width
-    cdef double score
-    for h in range(width):
-        forbidden[h] = 0
-    keep(pool, arborescence.decode(scores, stride, n, single_root, tree, scratch), 1, tree,
-         forbidden)
-    while found < heads.shape[0] and pool.count:
-        at = best(pool)
-        if pool.score[at] == -INFINITY:
-            break
-        values[found] = pool.score[at]
-        memcpy(parent, pool.heads + at * width, width * sizeof(int))
-        memcpy(inherited, pool.forbidden + at * width, width)
-        memcpy(&heads[found, 0], parent, width * sizeof(int))
-        first = pool.position[at]
-        pool.score[at] = -INFINITY
-        found += 1
-        if found == heads.shape[0]:
-            break
-        for h in range(width):
-            memcpy(fixed + h * width, scores + h * stride, width * sizeof(double))
-        for m in range(1, first):
-            fix(fixed, width, m, parent[m])
-        for m in range(first, n + 1):
-            for h in range(width):
-                forbidden[h] = inherited[h] if m == first else 0
-                if forbidden[h]:
-                    fixed[h * width + m] = -INFINITY
-            forbidden[parent[m]] = 1
-            score = fixed[parent[m] * width + m]
-            fixed[parent[m] * width + m] = -INFINITY
-            keep(pool, arborescence.decode(fixed, width, n, single_root, tree, scratch), m, tree,
-                 forbidden)
-            fixed[parent[m] * width + m] = score
-            fix(fixed, width, m, parent[m])
-    return found
-
-
-cdef inline void fix(double* fixed, Py_ssize_t width, Py_ssize_t m, Py_ssize_t head) noexcept nogil:
-    cdef Py_ssize_t h
-    for h in range(width):
-        if h != head:
-            fixed[h * width + m] = -INFINITY
+from cython_ext.semiring cimport all_below_infinity
 
 
 cdef enum:
     NONE = -1
     LEAF = 0                     # the span of one word, and its derivation
+
+
+cdef struct Rule:                # of a cell: an arc that its trees have, or do without
+    int head
+    int word
+    bint has
+    int before                   # the rule before it, or NONE
+
+
+cdef struct Cells:
+    Py_ssize_t n
+    bint single_root
+    const double* scores         # (n+1, stride)
+    Py_ssize_t stride
+    Rule* rules                  # (2 k,)
+    Py_ssize_t n_rules
+    int* best                    # (k, n+1)
+    int* next                    # (k, n+1) the best trees but one
+    double* score                # (k,) theirs; -inf: there is none
+    int* rule                    # (k,) the last one of each cell
+    double* allowed              # SCRATCH  (n+1, n+1) scores of one cell
+    int* tree                    # SCRATCH  (n+1,)
+    void* scratch                # of ``decode_two``
+
+
+cdef void look_on(Cells* c, Py_ssize_t cell) noexcept nogil:
+    """Find the best tree of a cell but one."""
+    cdef Py_ssize_t width = c.n + 1, given = 0, h, i
+    cdef int at = c.rule[cell]
+    cdef Rule* rule
+    cdef int* word = c.tree                      # those with a given head
+    cdef double* row
+    while at != NONE:
+        if c.rules[at].has:
+            word[given] = c.rules[at].word
+            given += 1
+        at = c.rules[at].before
+    for h in range(width):
+        row = c.allowed + h * width
+        memcpy(row, c.scores + h * c.stride, width * sizeof(double))
+        for i in range(given):
+            row[word[i]] = -INFINITY
+    at = c.rule[cell]
+    while at != NONE:
+        rule = c.rules + at
+        c.allowed[rule.head * width + rule.word] = (
+            c.scores[rule.head * c.stride + rule.word] if rule.has else -INFINITY)
+        at = rule.before
+    c.score[cell] = arborescence.decode_two(
+        c.allowed, width, c.n, c.single_root, c.best + cell * width, c.next + cell * width,
+        c.tree, c.scratch)
+
+
+cdef void restrict(Cells* c, Py_ssize_t cell, int before, int head, int word,
+                   bint has) noexcept nogil:
+    c.rules[c.n_rules] = Rule(head, word, has, before)
+    c.rule[cell] = <int>c.n_rules
+    c.n_rules += 1
+
+
+cdef Py_ssize_t enumerate_best(
+    Cells* c,
+    int[:, ::1] heads,           # OUT      (k, >= n+1)
+    double[::1] values,          # OUT      (k,)
+) noexcept nogil:
+    """How many trees there are, up to k."""
+    cdef Py_ssize_t width = c.n + 1, found = 1, cell, i
+    cdef int word, before
+    cdef int* best
+    cdef int* next
+    values[0] = arborescence.decode(c.scores, c.stride, c.n, c.single_root, c.best, c.scratch)
+    if values[0] == -INFINITY:
+        return 0
+    memcpy(&heads[0, 0], c.best, width * sizeof(int))
+    c.n_rules, c.rule[0] = 0, NONE
+    while found < heads.shape[0]:
+        if found == 1:
+            look_on(c, 0)
+        else:                                    # the two halves of the cell split last
+            look_on(c, cell)
+            look_on(c, found - 1)
+        cell = 0
+        for i in range(1, found):
+            if c.score[i] > c.score[cell]:
+                cell = i
+        if c.score[cell] == -INFINITY:
+            break
+        values[found] = c.score[cell]
+        best, next = c.best + cell * width, c.next + cell * width
+        memcpy(&heads[found, 0], next, width * sizeof(int))
+        memcpy(c.best + found * width, next, width * sizeof(int))
+        word = 1
+        while best[word] == next[word]:
+            word += 1
+        before = c.rule[cell]
+        restrict(c, cell, before, best[word], word, True)
+        restrict(c, found, before, best[word], word, False)
+        found += 1
+    return found
 
 
 cdef enum Kind:
@@ -440,24 +438,23 @@ cdef Py_ssize_t projective_k_best(const double[:, ::1] scores, Py_ssize_t n, bin
 cdef Py_ssize_t any_k_best(const double[:, ::1] scores, Py_ssize_t n, bint single_root,
                            int[:, ::1] heads, double[::1] values) except NONE:
     cdef Py_ssize_t width = n + 1, k = heads.shape[0], found = 0
-    cdef size_t room = arborescence.scratch_bytes(n)
-    cdef Pool pool
-    cdef void* scratch = allocate(
-        room + (width * width + k) * sizeof(double)
-        + ((k + 2) * width + k) * sizeof(int) + (k + 2) * width)
-    cdef double* fixed = <double*>(<char*>scratch + room)
-    cdef int* tree
+    cdef size_t room = arborescence.second_bytes(n)
+    cdef Cells c
+    c.scratch = allocate(
+        room + (width * width + k) * sizeof(double) + 2 * k * sizeof(Rule)
+        + ((2 * k + 1) * width + k) * sizeof(int))
     with nogil:
-        pool.n, pool.capacity, pool.count = n, k, 0
-        pool.score = fixed + width * width
-        pool.heads = <int*>(pool.score + k)
-        tree = pool.heads + k * width
-        pool.position = tree + 2 * width
-        pool.forbidden = <char*>(pool.position + k)
-        found = enumerate_best(
-            &scores[0, 0], scores.shape[1], single_root, &pool, fixed, tree,
-            pool.forbidden + k * width, scratch, heads, values)
-        free(scratch)
+        c.n, c.single_root = n, single_root
+        c.scores, c.stride = &scores[0, 0], scores.shape[1]
+        c.allowed = <double*>(<char*>c.scratch + room)
+        c.score = c.allowed + width * width
+        c.rules = <Rule*>(c.score + k)
+        c.rule = <int*>(c.rules + 2 * k)
+        c.tree = c.rule + k
+        c.best = c.tree + width
+        c.next = c.best + k * width
+        found = enumerate_best(&c, heads, values)
+        free(c.scratch)
     return found
 
 
@@ -469,12 +466,14 @@ def k_best(
     int[:, ::1] heads,                   # OUT  (k, >= n+1)
     double[::1] values,                  # OUT  (k,)
 ):
-    """The k = heads.shape[0] best distinct trees, without checks; how many there are, up to k.
+    """The k = heads.shape[0] best distinct trees; how many there are, up to k; 0 if a score is bad.
 
-    Releases the GIL.  Of all trees at most 1 + (k - 1) n decodings, O(k n) memory.  Of projective
+    Releases the GIL.  Of all trees O(k n^2 + k^2) time, O(n^2 + k n) memory.  Of projective
     trees one decoding, O(n^2) for the second tree, and for each further one O(n) for the spans on
     a path, at worst O(n^2); O(n^2) memory, and O(1) for each span on the path.
     """
+    if not all_below_infinity(&scores[0, 0], scores.shape[1], n):
+        return 0
     if projective:
         return projective_k_best(scores, n, single_root, heads, values)
     return any_k_best(scores, n, single_root, heads, values)

@@ -197,47 +197,88 @@ cdef class Layout:
 
         O(n), for SIB and NOCROSS O(n^2).  ValueError names an arc that is not a candidate.
         """
-        cdef Places *p = &self.places
-        cdef int n = p.n, m, h, a, last, side, step, at, i
-        cdef int64_t k = 0, block
         cdef int32_t[::1] arcs = self.arcs_of(tree)
-        quadratic = family == SIB_ or family == NOCROSS_
-        array = np.empty(n * (n - 1) // 2 if quadratic else 3 * n + 2, np.int64)
+        array = np.empty(most_fired(&self.places, family), np.int64)
         cdef int64_t[::1] out = array
-        with nogil:
-            if family == NOCROSS_:
-                for m in range(2, n + 1):
-                    for i in range(1, m):
-                        if cross(tree[i], i, tree[m], m):
-                            out[k] = triangle(m - 1) + i - 1
-                            k += 1
-            elif family == GRAND_:
-                for m in range(1, n + 1):
-                    if tree[m]:
-                        out[k] = p.grand[arcs[tree[m]]] + p.rank[arcs[m]]
-                        k += 1
-            elif family == SIB_:
-                for m in range(2, n + 1):
-                    h = tree[m]
-                    for i in range(1, m):
-                        if tree[i] == h:
-                            out[k] = p.sib[h] + triangle(p.rank[arcs[m]]) + p.rank[arcs[i]]
-                            k += 1
-            else:
-                for h in range(1 if family == GRANDSIB_ else 0, n + 1):
-                    block = p.grandsib[arcs[h]] - p.childseq[2 * h] if family == GRANDSIB_ else 0
-                    for side in range(0 if h else 1, 2):
-                        step = 1 if side else -1
-                        last = 0
-                        m = h + step
-                        while 1 <= m <= n:
-                            if tree[m] == h:
-                                at = outward(p, arcs[m])
-                                out[k] = block + p.childseq[2 * h + side] + triangle(at) + last
-                                k += 1
-                                last = at
-                            m += step
-                        at = side_count(p, h, side) + 1
+        cdef int64_t count = 0
+        if array.size:
+            with nogil:
+                count = fire(&self.places, family, &tree[0], &arcs[0], &out[0])
+        return array[:count]
+
+    def score(self, const int32_t[::1] tree, const double[::1] scores, parts):
+        """Score of a tree under arcs and families, parts: (family, its scores (parts,)) each.
+
+        As the sums of `fired`, without the arrays.
+        """
+        cdef Places *p = &self.places
+        cdef int32_t[::1] arcs = self.arcs_of(tree)
+        cdef const double[::1] own
+        cdef int64_t *places
+        cdef int64_t i, count, most = 1
+        cdef double total = 0.0
+        if scores.shape[0] != p.arcs:
+            raise ValueError(f"{p.arcs} candidate arcs have {scores.shape[0]} scores")
+        for i in range(1, p.n + 1):
+            total += scores[arcs[i]]
+        for family, own in parts:
+            if own.shape[0] != self.size(family):
+                raise ValueError(f"{self.size(family)} parts have {own.shape[0]} scores")
+            most = max(most, most_fired(p, family))
+        places = <int64_t *>malloc(most * sizeof(int64_t))
+        if places == NULL:
+            raise MemoryError
+        for family, own in parts:
+            count = fire(p, family, &tree[0], &arcs[0], places)
+            for i in range(count):
+                total += own[places[i]]
+        free(places)
+        return total
+
+
+cdef inline int64_t most_fired(Places *p, int family) noexcept nogil:
+    """No tree has more parts of a family."""
+    return triangle(p.n) if family == SIB_ or family == NOCROSS_ else 3 * p.n + 2
+
+
+cdef int64_t fire(Places *p, int family, const int32_t *tree, const int32_t *arcs,
+                  int64_t *out) noexcept nogil:
+    """Places of the parts of a tree, given its arcs by word; how many."""
+    cdef int n = p.n, m, h, last, side, step, at, i
+    cdef int64_t k = 0, block
+    if family == NOCROSS_:
+        for m in range(2, n + 1):
+            for i in range(1, m):
+                if cross(tree[i], i, tree[m], m):
+                    out[k] = triangle(m - 1) + i - 1
+                    k += 1
+    elif family == GRAND_:
+        for m in range(1, n + 1):
+            if tree[m]:
+                out[k] = p.grand[arcs[tree[m]]] + p.rank[arcs[m]]
+                k += 1
+    elif family == SIB_:
+        for m in range(2, n + 1):
+            h = tree[m]
+            for i in range(1, m):
+                if tree[i] == h:
+                    out[k] = p.sib[h] + triangle(p.rank[arcs[m]]) + p.rank[arcs[i]]
+                    k += 1
+    else:
+        for h in range(1 if family == GRANDSIB_ else 0, n + 1):
+            block = p.grandsib[arcs[h]] - p.childseq[2 * h] if family == GRANDSIB_ else 0
+            for side in range(0 if h else 1, 2):
+                step = 1 if side else -1
+                last = 0
+                m = h + step
+                while 1 <= m <= n:
+                    if tree[m] == h:
+                        at = outward(p, arcs[m])
                         out[k] = block + p.childseq[2 * h + side] + triangle(at) + last
                         k += 1
-        return array[:k]
+                        last = at
+                    m += step
+                at = side_count(p, h, side) + 1
+                out[k] = block + p.childseq[2 * h + side] + triangle(at) + last
+                k += 1
+    return k

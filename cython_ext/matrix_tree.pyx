@@ -9,7 +9,8 @@ Words k = n..1 leave the graph; each leaves behind the arcs h -> k -> m that ran
 and Z = prod_k d_k: the matrix-tree theorem (Tutte 1984; Koo, Globerson, Carreras and Collins 2007)
 computed without one subtraction, as Grassmann, Taksar and Heyman (1985) do for Markov chains, so
 that every p is accurate to rounding whatever the range of the weights.  Marginals follow by going
-back through the elimination (see ``adjoint``), samples by putting the words back (``put_back``).
+back through the elimination (see ``adjoint``).  Samples are those of random walks (``wander``), or
+come by putting the words back (``put_back``).
 
 Single root: root weights are worth an infinitesimal each, and Z is the coefficient of the first
 power.  So d_k leaves out the root except for the last word, and p[0,k] may exceed 1.  A word that
@@ -26,6 +27,8 @@ once, and what runs through them is added to the weights of the words left in on
 (elimination.h).  Logs, for scores of any range, wait: what runs through later words is summed when
 a word's turn comes, along two rows, padded with log 0.
 
+Of a batch, sentences of up to ``SHORT`` words go by fours, side by side (lanes.h).
+
 From ``DENSE`` words on, LU of the Laplacian by LAPACK is faster and is tried first; below, its
 threads cost more than they save.  Its result
 stands if the share of trees among all choices of heads, Z / prod_m (sum of column m), bounds the
@@ -33,12 +36,14 @@ cancellation in its pivots and, for marginals, if every column sums to one.
 """
 from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 from libc.math cimport INFINITY, NAN, exp, fabs, log
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
-from cython_ext.batch cimport allocate, sum_batch, sum_one
+from cython_ext.batch cimport allocate, sum_one, words
 from cython_ext.semiring cimport (
-    LOG, SUM, draw, log_plus_rows, logarithms, one, plus, scaled_weights, times, wide_columns, zero,
+    LOG, SUM, all_below_infinity, draw, log_plus_rows, logarithms, one, plus, scaled_weights,
+    times, wide_columns, zero,
 )
 
 cdef extern from "elimination.h" nogil:
@@ -51,11 +56,18 @@ cdef extern from "elimination.h" nogil:
     void weights_times(const double* w, const double* A, Py_ssize_t stride, Py_ssize_t n,
                        double* mu, Py_ssize_t mu_stride)
 
+cdef extern from "lanes.h" nogil:
+    enum: LANES
+    void sum_lanes(const double** scores, Py_ssize_t stride, const Py_ssize_t* length,
+                   Py_ssize_t n, bint single_root, double least, double** mu,
+                   Py_ssize_t mu_stride, double* log_z, void* memory)
+
 
 AUTO, SCALED, LOG_DOMAIN, LAPACK = -1, SUM, LOG, 2     # `method` of the functions below
 
 cdef enum:
     DENSE = 300
+    SHORT = 64
     BY_LAPACK = 2
 
 cdef double LEAST = 2e-16
@@ -377,6 +389,94 @@ cdef double sum_product(
     return log_z
 
 
+cdef struct Sentences:
+    const double* scores         # (batch, size, size)
+    double* mu                   # the same, or NULL
+    double* log_z
+    Py_ssize_t size
+    bint single_root
+    double* scratch              # for one sentence
+    void* side_by_side           # for LANES short ones
+
+
+cdef inline size_t lane_bytes(Py_ssize_t n) noexcept nogil:
+    n = min(n, SHORT)
+    return (3 * n + 4) * (n + 1) * LANES * sizeof(double) + 64
+
+
+cdef void sum_alone(Sentences* batch, Py_ssize_t b, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t first = b * batch.size * batch.size
+    batch.log_z[b] = sum_product(
+        batch.scores + first, batch.size, n, batch.single_root,
+        NULL if batch.mu == NULL else batch.mu + first, batch.size, batch.scratch, -1)
+
+
+cdef void sum_group(Sentences* batch, const Py_ssize_t* group, const Py_ssize_t* length,
+                    Py_ssize_t count) noexcept nogil:
+    """Up to LANES short sentences, the last one the longest."""
+    cdef const double* scores[LANES]
+    cdef double* mu[LANES]
+    cdef double log_z[LANES]
+    cdef Py_ssize_t lengths[LANES]
+    cdef Py_ssize_t i, j, first
+    if count == 1:
+        sum_alone(batch, group[0], length[0])
+        return
+    for i in range(LANES):
+        j = min(i, count - 1)                    # what is left over does the last one again
+        first = group[j] * batch.size * batch.size
+        scores[i], lengths[i] = batch.scores + first, length[j]
+        if batch.mu != NULL:
+            mu[i] = batch.mu + first
+    sum_lanes(scores, batch.size, lengths, lengths[LANES - 1], batch.single_root, LEAST,
+              NULL if batch.mu == NULL else mu, batch.size, log_z, batch.side_by_side)
+    for i in range(count):
+        if log_z[i] == log_z[i]:
+            batch.log_z[group[i]] = log_z[i]
+        else:
+            sum_alone(batch, group[i], length[i])
+
+
+cdef Py_ssize_t sum_all(
+    Sentences* batch,
+    const int[::1] lengths,
+    Py_ssize_t count,
+    Py_ssize_t* first,           # SCRATCH  (SHORT + 1,)
+    Py_ssize_t* following,       # SCRATCH  (count,)
+) noexcept nogil:
+    """log Z of every sentence, short ones in the order of their lengths; as ``sums``."""
+    cdef Py_ssize_t b, n, size = batch.size, waiting = 0
+    cdef Py_ssize_t group[LANES]
+    cdef Py_ssize_t length[LANES]
+    for n in range(SHORT + 1):
+        first[n] = -1
+    for b in range(count - 1, -1, -1):
+        n = words(lengths, b, size)
+        batch.log_z[b] = -INFINITY
+        if not all_below_infinity(batch.scores + b * size * size, size, n):
+            continue
+        if n > SHORT:
+            sum_alone(batch, b, n)
+        else:
+            following[b] = first[n]
+            first[n] = b
+    for n in range(SHORT + 1):
+        b = first[n]
+        while b >= 0:
+            group[waiting], length[waiting] = b, n
+            waiting += 1
+            if waiting == LANES:
+                sum_group(batch, group, length, waiting)
+                waiting = 0
+            b = following[b]
+    if waiting:
+        sum_group(batch, group, length, waiting)
+    for b in range(count):
+        if batch.log_z[b] == -INFINITY:
+            return b
+    return -1
+
+
 cdef size_t scratch_bytes(Py_ssize_t n) noexcept nogil:
     """Room that ``gradient`` needs."""
     return full_bytes(n)
@@ -481,6 +581,140 @@ cdef void put_back(
         reroute(e, k, heads, via, left + k)
 
 
+cdef struct Walks:
+    Py_ssize_t n
+    Py_ssize_t stride
+    double* below                # [m, h] sum of the weights of the heads up to h
+    int* guide                   # [m, i] the first head for draws from i / n on
+    double* root                 # sums of the probabilities of the words to be the only root; NULL
+    int* root_guide
+    uint64_t state
+    Py_ssize_t patience          # steps for one sample
+
+
+cdef inline double uniform(Walks* walks) noexcept nogil:
+    """splitmix64 (Steele, Lea and Flood 2014)."""
+    cdef uint64_t z
+    walks.state += <uint64_t>0x9e3779b97f4a7c15
+    z = walks.state
+    z = (z ^ (z >> 30)) * <uint64_t>0xbf58476d1ce4e5b9
+    z = (z ^ (z >> 27)) * <uint64_t>0x94d049bb133111eb
+    z ^= z >> 31
+    return (z >> 11) * (1.0 / 9007199254740992.0)
+
+
+cdef void guide_to(const double* below, int* guide, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i, h = 0
+    for i in range(n):
+        while h < n and not below[h] > i * (below[n] / n):
+            h += 1
+        guide[i] = <int>h
+
+
+cdef inline Py_ssize_t drawn(Walks* walks, const double* below, const int* guide) noexcept nogil:
+    """In proportion to the differences of the sums: by inversion, from near the place on."""
+    cdef Py_ssize_t n = walks.n, h
+    cdef double u = uniform(walks), x = u * below[n]
+    h = guide[<Py_ssize_t>(u * n)]
+    while h and below[h - 1] > x:                # the guide was rounded
+        h -= 1
+    while h < n and not below[h] > x:
+        h += 1
+    while h and below[h] == below[h - 1]:        # u was rounded to 1
+        h -= 1
+    return h
+
+
+cdef void prepare_walks(Walks* walks, Elimination* e, bint single_root) noexcept nogil:
+    """From scaled weights eliminated.  Takes the place of A and AT.
+
+    That word k is the only root has probability w[0,k] A[0,k], with the A of ``adjoint``, whose
+    row 0 comes in O(n^2): A[0,1] = 1 / d_1, A[0,k] = sum_m A[0,m] w[k,m] / d_k over m < k.
+    """
+    cdef Py_ssize_t n = e.n, s = e.stride, h, m
+    cdef double total
+    walks.n, walks.stride, walks.root = n, s, NULL
+    walks.patience = 50 * n + 1000
+    walks.below = e.A
+    walks.guide = <int*>e.AT
+    for m in range(1, n + 1):
+        total = 0.0
+        for h in range(n + 1):
+            if h or not single_root:
+                total += e.w[h * s + m]
+            walks.below[m * s + h] = total
+        guide_to(walks.below + m * s, walks.guide + m * s, n)
+    if single_root:
+        walks.root = e.A
+        walks.root_guide = walks.guide
+        e.x[1] = 1.0 / e.d[1]
+        for h in range(2, n + 1):
+            total = 0.0
+            for m in range(1, h):
+                total += e.x[m] * e.F[h * s + m]
+            e.x[h] = total / e.d[h]
+        walks.root[0] = 0.0
+        for h in range(1, n + 1):
+            walks.root[h] = walks.root[h - 1] + e.w[h] * e.x[h]
+        guide_to(walks.root, walks.root_guide, n)
+
+
+cdef bint wander(Walks* walks, const double* uniform, int* heads, Py_ssize_t* root,
+                 int* placed) noexcept nogil:
+    """One exact sample by loop-erased random walks (Wilson 1996), False when out of patience.
+
+    From each word go to a random head, and from there, until the root or a word with its place is
+    reached: the last step out of each word is its head.  A single root is drawn first, and is
+    where the walks end; it is also handed back.  How many steps it takes is independent of the tree
+    with this root (Propp and Wilson 1998): to give up and sample another such tree favours none.
+    """
+    cdef Py_ssize_t n = walks.n, s = walks.stride, m, word, steps = 0
+    walks.state = <uint64_t>(uniform[0] * 9007199254740992.0) << 11
+    walks.state ^= <uint64_t>(uniform[1] * 9007199254740992.0)
+    for m in range(n + 1):
+        placed[m] = 0
+    placed[0] = 1
+    heads[0] = -1
+    if walks.root != NULL:
+        word = drawn(walks, walks.root, walks.root_guide)
+        heads[word] = 0
+        placed[word] = 1
+        root[0] = word
+    for m in range(1, n + 1):
+        word = m
+        while not placed[word]:
+            steps += 1
+            if steps > walks.patience:
+                return False
+            heads[word] = <int>drawn(walks, walks.below + word * s, walks.guide + word * s)
+            word = heads[word]
+        word = m
+        while not placed[word]:
+            placed[word] = 1
+            word = heads[word]
+    return True
+
+
+cdef void give_root(
+    Elimination* e,
+    const double* scores,
+    Py_ssize_t stride,
+    Py_ssize_t n,
+    Py_ssize_t root,
+    double* own,                 # SCRATCH  (n+1, n+1)
+    double* memory,              # SCRATCH  full_bytes(n)
+) noexcept nogil:
+    """Eliminate again, with one root arc only: for samples with this root."""
+    cdef Py_ssize_t h
+    for h in range(n + 1):
+        memcpy(own + h * (n + 1), scores + h * stride, (n + 1) * sizeof(double))
+        own[h] = 0.0 if h == root else -INFINITY
+    lay_out(e, memory, n)
+    prepare(e, own, n + 1, True, -1)
+    if e.semiring == SUM:
+        mirror(e)
+
+
 def marginals(const double[:, ::1] scores, Py_ssize_t n, bint single_root, double[:, ::1] mu,
               int method=-1):
     """log Z of the first n words, without checks; ``mu`` (>= n+1, >= n+1) gets the marginals.
@@ -501,9 +735,27 @@ def sums(
     double[::1] log_z,                   # OUT  (batch,)
 ):
     """log Z and marginals of each sentence; the first one that is bad or has no tree, or -1."""
-    load_lapack(scores.shape[1] - 1, -1)
-    return sum_batch(sum_product, full_bytes(scores.shape[1] - 1), scores, lengths, single_root, mu,
-                     log_z)
+    cdef Py_ssize_t count = scores.shape[0], n = scores.shape[1] - 1, failed
+    cdef Sentences batch
+    cdef size_t memory
+    if not count:
+        return -1
+    load_lapack(n, -1)
+    memory = <size_t>allocate(
+        lane_bytes(n) + full_bytes(n) + (SHORT + 1 + count) * sizeof(Py_ssize_t))
+    with nogil:
+        batch.scores = &scores[0, 0, 0]
+        batch.mu = NULL if mu is None else &mu[0, 0, 0]
+        batch.log_z = &log_z[0]
+        batch.size = n + 1
+        batch.single_root = single_root
+        batch.side_by_side = <void*>((memory + 63) & ~<size_t>63)
+        batch.scratch = <double*>(memory + lane_bytes(n))
+        failed = sum_all(&batch, lengths, count,
+                         <Py_ssize_t*>(memory + lane_bytes(n) + full_bytes(n)),
+                         <Py_ssize_t*>(memory + lane_bytes(n) + full_bytes(n)) + SHORT + 1)
+        free(<void*>memory)
+    return failed
 
 
 def sample(
@@ -514,25 +766,44 @@ def sample(
     int[:, ::1] heads,                   # OUT  (size, n+1)
     int method=-1,
 ):
-    """One exact sample per row of ``uniforms``, without checks; log Z, or -inf without a tree.
+    """One exact sample per row of ``uniforms``; log Z, or -inf if a score is bad or without a tree.
 
-    Releases the GIL.  O(n^3) once, then O(n^2) for each sample.
+    Releases the GIL.  O(n^3) once.  Then for each sample mostly O(n), the steps of random walks,
+    seeded by the first two numbers; O(n^2) where those take long, and in logs.
     """
     cdef Elimination e
+    cdef Elimination rooted
+    cdef Walks walks
+    cdef bint impatient
+    cdef Py_ssize_t root = 0
     cdef double log_z
     cdef Py_ssize_t k
-    cdef void* scratch = allocate(full_bytes(n) + 2 * (n + 8) * sizeof(double))
-    cdef double* left
+    cdef void* scratch = allocate(
+        2 * full_bytes(n) + ((n + 1) * (n + 1) + 2 * (n + 8)) * sizeof(double))
+    cdef double* own = <double*>(<char*>scratch + 2 * full_bytes(n))
+    cdef double* left = own + (n + 1) * (n + 1)
     cdef int* via
     with nogil:
         lay_out(&e, <double*>scratch, n)
-        log_z = prepare(&e, &scores[0, 0], scores.shape[1], single_root, method)
-        if e.semiring == SUM:
-            mirror(&e)
-        left = e.term + e.stride
+        log_z = -INFINITY
+        if all_below_infinity(&scores[0, 0], scores.shape[1], n):
+            log_z = prepare(&e, &scores[0, 0], scores.shape[1], single_root, method)
         via = <int*>(left + e.stride)
         if log_z > -INFINITY:
+            impatient = e.semiring == LOG
+            memset(&walks, 0, sizeof(Walks))
+            if not impatient:
+                prepare_walks(&walks, &e, single_root)
+                mirror(&e)
             for k in range(uniforms.shape[0]):
-                put_back(&e, &uniforms[k, 0], left, &heads[k, 0], via, via + e.stride)
+                if impatient:
+                    put_back(&e, &uniforms[k, 0], left, &heads[k, 0], via, via + e.stride)
+                elif not wander(&walks, &uniforms[k, 0], &heads[k, 0], &root, via):
+                    impatient = True
+                    if root:
+                        give_root(&rooted, &scores[0, 0], scores.shape[1], n, root, own,
+                                  <double*>(<char*>scratch + full_bytes(n)))
+                    put_back(&rooted if root else &e, &uniforms[k, 0], left, &heads[k, 0], via,
+                             via + e.stride)
         free(scratch)
     return log_z

@@ -36,6 +36,7 @@ cdef enum:
     WIDTH = 4                 # positions of a part, at most
     N_KINDS = 3
     HALF = 8                  # weights of a feature
+    IN_FLIGHT = 32            # single parts whose weights are asked for at once
     AHEAD = 32                # half rows that are asked for before they are read, about
     FLIGHTS = 2 * 8 + 1
     BINS = 7                  # of distances
@@ -52,6 +53,16 @@ cdef struct Table:
     int ends[N_KINDS]         # templates are sorted by kind; where each kind ends
     int salt
     uint32_t x[ORDERS * GAPS][N_KINDS]     # what a part's order and gap add
+
+
+# What it takes to score single parts of SIB or GRAND of a sentence.
+cdef struct Recipe:
+    int templates
+    int shift
+    const Table *table
+    const uint32_t *hashes[3]
+    const float *weights
+    const uint64_t *find
 
 
 cdef class EncodedParts:
@@ -319,6 +330,117 @@ cdef class PartTemplates:
                 advance(run)
         free(memory)
         return run.failed
+
+
+cdef class PartScorer:
+    """Scores of single parts of SIB or GRAND of a sentence, computed when they are asked for.
+
+    templates : PartTemplates; encoded, layout, family, weights, index : as for its ``score_some``,
+    to which a call with places (k,) int64 goes.  Other kernels call ``score``, without the GIL.
+    """
+
+    def __cinit__(self):
+        self.recipe = NULL
+
+    def __init__(self, PartTemplates templates, EncodedParts encoded, Layout layout, int family,
+                 const float[:, ::1] weights, const uint64_t[::1] index=None):
+        cdef Recipe *recipe
+        cdef int k
+        if family != SIB_ and family != GRAND_:
+            raise ValueError("parts are scored one by one in SIB and GRAND only")
+        if encoded.n != layout.places.n:
+            raise ValueError("the sentence and the layout have different lengths")
+        self.templates, self.encoded, self.layout = templates, encoded, layout
+        self.family, self.weights, self.index = family, weights, index
+        self.recipe = recipe = <Recipe *>malloc(sizeof(Recipe))
+        if recipe == NULL:
+            raise MemoryError
+        recipe.table = &templates.tables[family]
+        recipe.templates = recipe.table.templates if weights.shape[0] else 0
+        recipe.shift = 31 - templates.bits
+        recipe.weights = &weights[0, 0] if weights.shape[0] else NULL
+        recipe.find = &index[0] if index is not None else NULL
+        for k in range(3):
+            recipe.hashes[k] = encoded.hashes[family][k] + recipe.templates      # of token 0
+
+    def __dealloc__(self):
+        free(self.recipe)
+
+    def __call__(self, const int64_t[::1] places):
+        """Scores (k,) float64."""
+        return self.templates.score_some(self.encoded, self.layout, self.family, places,
+                                         self.weights, self.index)
+
+    cdef bint score(self, const Triple *parts, Py_ssize_t count, double *out) noexcept nogil:
+        """Scores of so many parts, as they would be in an array of all; False: no memory.
+
+        Rows of weights are asked for before they are read, some parts later.
+        """
+        cdef Recipe *r = <Recipe *>self.recipe
+        cdef int size = r.templates, i, t
+        cdef Py_ssize_t first = 0, last
+        cdef uint32_t *memory
+        cdef int32_t[IN_FLIGHT] found
+        if size == 0:
+            memset(out, 0, count * sizeof(double))
+            return True
+        memory = <uint32_t *>malloc(IN_FLIGHT * size * sizeof(uint32_t))
+        if memory == NULL:
+            return False
+        while first < count:
+            last = min(count, first + IN_FLIGHT)
+            for i in range(<int>(last - first)):
+                add_hashes(r, self.family, parts + first + i, memory + i * size)
+                found[i] = size
+                if r.find != NULL:
+                    for t in range(size):
+                        PREFETCH(r.find + (memory[i * size + t] >> 6))
+            for i in range(<int>(last - first)):
+                if r.find != NULL:
+                    found[i] = locate(r.find, memory + i * size, size, 1)
+                for t in range(found[i]):
+                    PREFETCH(r.weights + <Py_ssize_t>memory[i * size + t] * HALF)
+            for i in range(<int>(last - first)):
+                out[first + i] = add_weights(r, self.family, parts + first + i,
+                                             memory + i * size, found[i])
+            first = last
+        free(memory)
+        return True
+
+
+cdef inline void add_hashes(const Recipe *r, int family, const Triple *part,
+                            uint32_t *halves) noexcept nogil:
+    """The half rows of a part's features."""
+    cdef const uint32_t *a = r.hashes[0] + part.x * r.templates
+    cdef const uint32_t *b = r.hashes[1] + part.y * r.templates
+    cdef const uint32_t *c = r.hashes[2] + part.z * r.templates
+    cdef const uint32_t *extras
+    cdef int low = part.y, high = part.z, order, gap, kind, t, begin = 0
+    cdef uint32_t x
+    if family == SIB_:
+        low, high = min(low, high), max(low, high)
+        order, gap = (part.x < low) | (part.x < high) << 1, distance_bin(high - low)
+    else:
+        order = (part.x < part.y) | (part.y < part.z) << 1 | (part.x < part.z) << 2
+        gap = distance_bin(span(part.x, part.y))
+    extras = r.table.x[order * GAPS + gap]
+    for kind in range(N_KINDS):
+        x = extras[kind]
+        for t in range(begin, r.table.ends[kind]):
+            halves[t] = (a[t] + b[t] + c[t] + x) >> r.shift
+        begin = r.table.ends[kind]
+
+
+cdef inline float add_weights(const Recipe *r, int family, const Triple *part,
+                              const uint32_t *halves, int count) noexcept nogil:
+    """Their sum, in the order of ``advance``."""
+    cdef int slot = 1 + distance_bin(span(part.x if family == SIB_ else part.y, part.z)), t
+    cdef const float *value
+    cdef float sum = 0.0
+    for t in range(count):
+        value = r.weights + <Py_ssize_t>halves[t] * HALF
+        sum += value[0] + value[slot]
+    return sum
 
 
 cdef inline const uint32_t *row(Pass *run, int k, int token) noexcept nogil:

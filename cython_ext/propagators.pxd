@@ -117,8 +117,9 @@ cdef inline void exactly_one(
 cdef struct Chain:
     int count                    # candidate children, 1..count; 0 is START, count + 1 END
     const double* theta          # scores as a triangle: row j, place i for i followed by j
-    const double* weights        # exp(theta), or NULL where that is out of range
-    double most                  # max theta, if not NULL
+    double scale                 # of theta
+    const double* weights        # exp(scale theta), or NULL where that is out of range
+    double most                  # max scale |theta|
     double* kap                  # (count + 1,) from 1
     double* lam                  # (count + 1,) from 1
     double* alpha                # (count + 2,) of prefixes that end in child i, its odds included
@@ -167,12 +168,12 @@ cdef inline double run_chain(Chain* c, int* semiring) noexcept nogil:
     for b in range(1, k + 1):
         f, value = row(c.theta, b), -INFINITY
         for a in range(b):
-            value = plus(value, c.alpha[a] + f[a], semiring[0])
+            value = plus(value, c.alpha[a] + c.scale * f[a], semiring[0])
         c.enter[b] = value
         c.alpha[b] = value + c.kap[b]
     f = row(c.theta, k + 1)
     for a in range(k + 1):
-        c.beta[a] = f[a]
+        c.beta[a] = c.scale * f[a]
     for b in range(k, 0, -1):
         f, value = row(c.theta, b), -INFINITY
         for a in range(b):
@@ -180,7 +181,7 @@ cdef inline double run_chain(Chain* c, int* semiring) noexcept nogil:
         c.lam[b] = capped(c.enter[b] + c.beta[b] - value)
         rest = c.kap[b] + c.beta[b]
         for a in range(b):
-            c.beta[a] = plus(c.beta[a], f[a] + rest, semiring[0])
+            c.beta[a] = plus(c.beta[a], c.scale * f[a] + rest, semiring[0])
     return c.beta[0]
 
 
@@ -199,7 +200,7 @@ cdef inline void chain_beliefs(Chain* c, int semiring, double log_z, double* out
             rest = (c.kap[b] + c.beta[b] if b <= k else 0.0) - log_z
             f = row(c.theta, b)
             for a in range(b):
-                out[a] = exp(min(0.0, c.alpha[a] + f[a] + rest))
+                out[a] = exp(min(0.0, c.alpha[a] + c.scale * f[a] + rest))
         out += b
 
 

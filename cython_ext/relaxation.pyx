@@ -10,35 +10,40 @@ or, the other way round, theta mu' - log(1 - mu + mu e^theta) with mu' = mu e^th
 from libc.math cimport INFINITY, NAN, exp, expm1, fabs, log, log1p
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 import numpy as np
 
+from cython_ext cimport arborescence, eisner
 from cython_ext.batch cimport reserve
 from cython_ext.clock cimport now
 from cython_ext.few_pairs cimport FewPairs
-from cython_ext.layout cimport SIB_, Layout, Places, checked, triangle
-from cython_ext.tree_pairs cimport TreePairs
+from cython_ext.layout cimport GRAND_, SIB_, Layout, Places, checked, find_arc, triangle
+from cython_ext.parts cimport PartScorer, Triple
+from cython_ext.tree_pairs cimport TreePairs, whole_vectors
 
 
-cdef extern from "simd.h" nogil:
-    Py_ssize_t above(const double* x, double least, const double* factor, double product,
-                     Py_ssize_t first, Py_ssize_t n, int32_t* out)
+cdef extern from "relaxation.h" nogil:
+    void worths(const double* low, const double* high, double factor, double eps, bint forward,
+                Py_ssize_t n, double* out)
+    Py_ssize_t likely_products(double b, const double* mu, double* out, double least,
+                               const double* cap, double product, Py_ssize_t first, Py_ssize_t n,
+                               int32_t* found)
+    void pair_gains(const double* mu, const double* theta, bint forward, Py_ssize_t n, double* x,
+                    double* v, double* shift, double* out)
 
 
 cdef enum:
     TABLES = 8                           # of bounds, at most
-    GROWTHS = 640
+    KINDS = 64                           # of positions, whose worth is kept between sentences
+    VECTORS = 6                          # of numbers of the pairs at work
 
 
-cdef struct Bounds:                      # of a sentence's parts
+cdef struct Bounds:
     int count
-    int positions                        # n + 1
-    double factor, low, high
-    const int32_t* ids                   # (count, positions)
+    double low, high
     int size[TABLES]
-    const float* triples[TABLES]
-    const float* pairs[3 * TABLES]       # the first two, the first and any other, the last two
+    const float* tables[TABLES]          # (size, size, size, 2)
 
 
 cdef class PartBounds:
@@ -58,101 +63,124 @@ cdef class PartBounds:
     """
 
     cdef Bounds tables
-    cdef object keep
+    cdef list keep
+    cdef dict worths                     # by factor, eps, forward and the shape of the parts
     cdef readonly double lowest, highest
 
     def __init__(self, list tables, double low, double high):
         cdef const float[:, :, :, ::1] triples
-        cdef const float[:, :, ::1] pairs
-        cdef int t, i
+        cdef int t
         if len(tables) > TABLES:
             raise ValueError(f"at most {TABLES} tables of bounds, got {len(tables)}")
         self.tables.count, self.tables.low, self.tables.high = len(tables), low, high
         self.lowest, self.highest = low, high
+        self.worths = {}
         self.keep = [np.ascontiguousarray(table, np.float32) for table in tables]
         for t in range(self.tables.count):
             triples = table = self.keep[t]
-            self.tables.size[t], self.tables.triples[t] = len(table), &triples[0, 0, 0, 0]
+            self.tables.size[t], self.tables.tables[t] = len(table), &triples[0, 0, 0, 0]
             self.lowest += table.min()
             self.highest += table.max()
-            two, outer, last = (
-                np.stack([table[..., 0].min(k), table[..., 1].max(k)], -1) for k in (2, 1, 0))
-            other = np.stack([np.minimum(two, outer)[..., 0], np.maximum(two, outer)[..., 1]], -1)
-            for i, both in enumerate((two, other, last)):
-                pairs = both
-                self.tables.pairs[3 * t + i] = &pairs[0, 0, 0]
-                self.keep.append(both)
 
 
-cdef double GROWTH[GROWTHS + 1]          # e^t - 1 - t in steps of 1/16
+cdef class Worths:
+    """At least gain / mu of parts, by the kinds of their positions: what the tables tell apart.
 
-
-cdef void fill_growth() noexcept nogil:
-    cdef int i
-    for i in range(GROWTHS):
-        GROWTH[i] = expm1(i / 16.0) - i / 16.0
-    GROWTH[GROWTHS] = INFINITY
-
-
-fill_growth()
-
-
-cdef inline double worth(double low, double high, double eps, bint forward) noexcept nogil:
-    """At least gain / mu for a theta from low to high; 0 if no mu makes it gain more than eps.
+    It is 0 if no mu makes a part gain more than eps.  For a theta from low to high:
 
         gain <= theta^2 / 8,    gain <= mu (e^theta - 1 - theta),    forward gain <= mu |t| e^|t|
 
-    where e^t - 1 - t is at most t^2 (1/2 + (e - 5/2) t) for t from 0 to 1, and for t below 0 at most
-    t^2 / 2 and |t|.
+    where e^-y >= 1 - y + y^2 / 2 - y^3 / 6 for y = theta / 8 > 0 bounds e^theta, for theta up to 1
+    e^theta - 1 - theta <= theta^2 (1/2 + (e - 5/2) theta), and for theta = -y < 0 it is at most
+    y^2 / 2 - y^3 / 6 + y^4 / 24 and y.
+
+    Kinds are added as sentences bring them, up to ``room``, O(kinds^2) each, under the GIL; what is
+    there never changes but for maxima, which grow.
     """
-    cdef double positive = max(0.0, high), negative = max(0.0, -low)
-    cdef double size = max(positive, negative), above
-    if size * size <= 8.0 * eps:
-        return 0.0
-    if forward:
-        return size * exp(size)
-    if positive <= 1.0:
-        above = positive * positive * (0.5 + 0.21828182845904554 * positive)
-    else:
-        above = GROWTH[<int>min(<double>GROWTHS, 1.0 + 16.0 * positive)]
-    return max(above, negative * min(1.0, 0.5 * negative))
+
+    cdef PartBounds bounds
+    cdef double factor, eps
+    cdef bint forward, sib
+    cdef int room, count
+    cdef int32_t* ids                    # (room, TABLES)
+    cdef float* worth                    # (room, room, room)
+    cdef double* first                   # (room, room) largest of parts with kinds in the first two
+    cdef double* second                  # places, and in the last two; of SIB in the first and any
+    cdef double* low                     # (3, room)
+
+    def __cinit__(self, PartBounds bounds, double factor, double eps, bint forward, bint sib,
+                  int room):
+        self.bounds, self.factor, self.eps = bounds, factor, eps
+        self.forward, self.sib, self.room, self.count = forward, sib, (room + 3) // 4 * 4, 0
+        room = self.room
+        self.worth = <float*>malloc(<size_t>room * room * room * sizeof(float))
+        self.first = <double*>malloc((2 * room + 3) * room * sizeof(double))
+        self.ids = <int32_t*>malloc(room * TABLES * sizeof(int32_t))
+        if self.worth == NULL or self.first == NULL or self.ids == NULL:
+            raise MemoryError
+        self.second = self.first + room * room
+        self.low = self.second + room * room
+        memset(self.first, 0, 2 * room * room * sizeof(double))
+
+    def __dealloc__(self):
+        free(self.worth)
+        free(self.first)
+        free(self.ids)
+
+    cdef int kind(self, const int32_t* ids, Py_ssize_t step):
+        """Of a position with so many ids, ``step`` apart; -1: there is no room for one more."""
+        cdef int count = self.bounds.tables.count, k, t
+        cdef int32_t* own
+        for k in range(self.count):
+            t = 0
+            while t < count and self.ids[k * TABLES + t] == ids[t * step]:
+                t += 1
+            if t == count:
+                return k
+        if self.count == self.room:
+            return -1
+        own = self.ids + self.count * TABLES
+        for t in range(count):
+            own[t] = ids[t * step]
+        self.count += 1
+        for k in range(self.count):
+            for t in range(self.count):
+                if k == self.count - 1 or t == self.count - 1:
+                    self.fill(k, t, 0)
+                else:
+                    self.fill(k, t, self.count - 1)
+        return self.count - 1
+
+    cdef void fill(self, int i, int j, int start) noexcept nogil:
+        """Parts of kinds i, j and those from ``start`` on."""
+        cdef const Bounds* b = &self.bounds.tables
+        cdef const float* row
+        cdef const int32_t* ids
+        cdef double* low = self.low
+        cdef double* high = low + self.room
+        cdef double* out = high + self.room
+        cdef int k, t, length = self.count - start, room = self.room
+        for k in range((length + 3) // 4 * 4):
+            low[k], high[k] = b.low, b.high
+        for t in range(b.count):
+            ids = self.ids + t
+            row = b.tables[t] + 2 * b.size[t] * (
+                <Py_ssize_t>ids[i * TABLES] * b.size[t] + ids[j * TABLES])
+            for k in range(length):
+                low[k] += row[2 * ids[(start + k) * TABLES]]
+                high[k] += row[2 * ids[(start + k) * TABLES] + 1]
+        worths(low, high, self.factor, self.eps, self.forward, length, out)
+        for k in range(length):
+            out[k] *= 1.000001                   # for rounding
+            self.worth[(i * room + j) * room + start + k] = <float>out[k]
+            raise_to(&self.first[i * room + j], out[k])
+            raise_to(&self.second[(i if self.sib else j) * room + start + k], out[k])
+            if self.sib:
+                raise_to(&self.second[i * room + j], out[k])
 
 
-cdef inline double worth_of_part(const Bounds* b, int i, int j, int k, double eps,
-                                 bint forward) noexcept nogil:
-    cdef double low = b.low, high = b.high
-    cdef const int32_t* ids = b.ids
-    cdef const float* entry
-    cdef int t
-    for t in range(b.count):
-        entry = b.triples[t] + 2 * ((<Py_ssize_t>ids[i] * b.size[t] + ids[j]) * b.size[t] + ids[k])
-        low += entry[0]
-        high += entry[1]
-        ids += b.positions
-    return worth(b.factor * low, b.factor * high, eps, forward)
-
-
-cdef void worth_of_arcs(const Bounds* b, int without, int i, double eps, bint forward,
-                        double* out, double* scratch) noexcept nogil:
-    """out[j], j = 0..n: the largest worth of parts in which two positions are i and j.
-
-    scratch: (2, n+1)
-    """
-    cdef double* low = scratch
-    cdef double* high = scratch + b.positions
-    cdef const int32_t* ids = b.ids
-    cdef const float* row
-    cdef int t, j
-    for j in range(b.positions):
-        low[j], high[j] = b.low, b.high
-    for t in range(b.count):
-        row = b.pairs[3 * t + without] + 2 * <Py_ssize_t>ids[i] * b.size[t]
-        for j in range(b.positions):
-            low[j] += row[2 * ids[j]]
-            high[j] += row[2 * ids[j] + 1]
-        ids += b.positions
-    for j in range(b.positions):
-        out[j] = worth(b.factor * low[j], b.factor * high[j], eps, forward)
+cdef inline void raise_to(double* top, double value) noexcept nogil:
+    top[0] = max(top[0], value)
 
 
 cdef double largest_size(const double* scores, int64_t size) noexcept nogil:
@@ -178,23 +206,6 @@ cdef inline double gain_of(double mu, double theta, bint forward) noexcept nogil
     return max(0.0, middle - mu * theta)
 
 
-cdef inline bint worthwhile(double mu, double theta, double eps, bint forward) noexcept nogil:
-    """Whether the gain is above eps; without exp and log where that is clear.
-
-    With w = e^theta - 1 - theta and x = mu (w + theta), the gain log(1 + x) - mu theta is at most
-    mu w, and at least mu w - x^2 when x > -0.68.
-    """
-    cdef double w, x
-    if not forward and fabs(theta) < 0.6:        # the series lacks less than a thousandth of w
-        w = theta * theta * (0.5 + theta * (1.0 / 6 + theta * (1.0 / 24 + theta * (1.0 / 120))))
-        x = mu * (w + theta)
-        if 1.001 * mu * w <= eps:
-            return False
-        if 0.999 * mu * w - 1.001 * x * x > eps:
-            return True
-    return gain_of(mu, theta, forward) > eps
-
-
 def gains(const double[::1] mu, const double[::1] theta, bint forward):
     """Gain of each factor, (k,) float64, never below 0.  ``forward``: D(with || without)."""
     cdef Py_ssize_t i
@@ -205,12 +216,35 @@ def gains(const double[::1] mu, const double[::1] theta, bint forward):
     return array
 
 
+cdef double most_gain(double low, double high, bint forward) noexcept nogil:
+    """One of them, with eps = 0."""
+    cdef double[4] lows, highs, out
+    cdef int i
+    for i in range(4):
+        lows[i], highs[i] = low, high
+    worths(lows, highs, 1.0, 0.0, forward, 1, out)
+    return out[0]
+
+
+def most_gains(const double[::1] low, const double[::1] high, double eps, bint forward):
+    """What ``Worths`` hold of scores from low to high, (k,) float64: at least gain / mu."""
+    cdef Py_ssize_t count = low.shape[0], i
+    padded = np.zeros((3, (count + 4) // 4 * 4))
+    cdef double[:, ::1] rows = padded
+    for i in range(count):
+        rows[0, i], rows[1, i] = low[i], high[i]
+    worths(&rows[0, 0], &rows[1, 0], 1.0, eps, forward, count, &rows[2, 0])
+    return padded[2, :count]
+
+
 cdef struct Found:
     int64_t place
     int32_t first
     int32_t second
+    Triple at
     double mu                            # that both arcs are true
     double theta                         # the score
+    double x                             # e^theta, of what was chosen
 
 
 cdef struct List:
@@ -258,23 +292,34 @@ cdef class Separation:
     cdef readonly double least           # arcs must be more likely
     cdef const double* scores            # (parts,) or NULL
     cdef object lazy                     # LazyParts, or None
+    cdef PartScorer scorer               # of it, or None: it is asked in Python
+    cdef double factor                   # of the scores that it gives
     cdef object keep
-    cdef Bounds bounds
+    cdef Worths worths                   # or None
+    cdef int32_t* kind                   # (n+1,) of positions
     cdef Py_ssize_t stride
-    cdef double* caps                    # (n+1, stride) see `fill_caps`
-    cdef double* caps_above
+    cdef double* memory
+    cdef double* caps                    # (n+1, stride) at least gain / mu of parts with an arc in
+    cdef double* caps_above              # the second place, and in the first
     cdef double* joint                   # (2, stride) of a row of pairs, and scratch
     cdef int32_t* number                 # (n+1, stride) of arcs
     cdef int32_t* likely                 # (stride,)
+    cdef int32_t* rows                   # (arcs,)
     cdef uint8_t* taken                  # (parts,)
     cdef List found                      # of this round, in the order of parts, and of the last
     cdef List last
     cdef List chosen
+    cdef Py_ssize_t room                 # of the next two
+    cdef double* numbers                 # (VECTORS, room)
+    cdef Triple* asked                   # (room,)
 
     def __cinit__(self):
-        self.caps = NULL
+        self.memory = NULL
         self.number = NULL
         self.taken = NULL
+        self.numbers = NULL
+        self.asked = NULL
+        self.room = 0
         memset(&self.found, 0, sizeof(List))
         memset(&self.last, 0, sizeof(List))
         memset(&self.chosen, 0, sizeof(List))
@@ -283,9 +328,8 @@ cdef class Separation:
                  bint projective, bint one_root):
         cdef Places* p = &layout.places
         cdef Py_ssize_t size, i
-        cdef const int32_t[:, ::1] ids
         cdef const double[::1] values
-        cdef double low, high
+        cdef double low, high, most
         cdef PartBounds bounds
         cdef int a
         self.layout, self.p, self.family, self.sib = layout, p, family, family == SIB_
@@ -300,70 +344,161 @@ cdef class Separation:
             self.scored = self.size
             high = largest_size(self.scores, self.size)
             low = -high
+            self.factor = 1.0
         else:
-            self.lazy = scores
+            self.lazy, self.factor = scores, scores.factor
+            if type(scores.score) is PartScorer:
+                self.scorer = scores.score
             bounds = self.keep = scores.bounds
-            ids = scores.ids
-            self.bounds = bounds.tables
-            if ids.shape[0] != self.bounds.count or ids.shape[1] != p.n + 1:
-                raise ValueError(f"{self.bounds.count} tables of bounds and {p.n + 1} positions have "
-                                 f"{ids.shape[0]} rows of {ids.shape[1]} ids")
-            self.bounds.positions, self.bounds.factor = <int>ids.shape[1], scores.factor
-            self.bounds.ids = &ids[0, 0] if self.bounds.count else NULL
-            low, high = scores.factor * bounds.lowest, scores.factor * bounds.highest
-        self.least = worth(low, high, 0.0, forward)
-        self.least = eps / self.least if self.least > 0.0 else 0.0
+            low, high = self.factor * bounds.lowest, self.factor * bounds.highest
+        most = most_gain(low, high, forward)
+        self.least = eps / most if most > 0.0 else 0.0
         size = (p.n + 1) * self.stride
-        self.caps = <double*>malloc((2 * size + 2 * self.stride) * sizeof(double))
-        self.number = <int32_t*>malloc((size + self.stride) * sizeof(int32_t))
+        self.number = <int32_t*>malloc((size + 2 * self.stride + p.arcs + 1) * sizeof(int32_t))
         self.taken = <uint8_t*>calloc(max(1, self.size), sizeof(uint8_t))
-        if self.caps == NULL or self.number == NULL or self.taken == NULL:
+        if self.number == NULL or self.taken == NULL:
             raise MemoryError
-        self.caps_above, self.joint = self.caps + size, self.caps + 2 * size
-        memset(self.caps, 0, (2 * size + 2 * self.stride) * sizeof(double))
-        self.likely = self.number + size
+        self.likely, self.kind = self.number + size, self.number + size + self.stride
+        self.rows = self.kind + self.stride
         for a in range(p.arcs):
             self.number[p.heads[a] * self.stride + p.modifiers[a]] = a
+        self.memory = <double*>calloc(2 * size + self.stride + 4, sizeof(double))
+        if self.memory == NULL:
+            raise MemoryError
+        self.caps = whole_vectors(self.memory)
+        self.caps_above, self.joint = self.caps + size, self.caps + 2 * size
         if self.lazy is not None:
+            self.find_kinds(bounds, scores.ids)
             self.fill_caps()
         else:
             for i in range(2 * size):
                 self.caps[i] = INFINITY
 
     def __dealloc__(self):
-        free(self.caps)
+        free(self.memory)
         free(self.number)
         free(self.taken)
+        free(self.numbers)
+        free(self.asked)
         free(self.found.of)
         free(self.last.of)
         free(self.chosen.of)
 
-    cdef void fill_caps(self) noexcept nogil:
-        """At least gain / mu of any part with an arc in the second place, and of GRAND in the first.
-
-        The second place of SIB may be that of the nearer or of the farther one.
-        """
-        cdef Py_ssize_t s = self.stride
-        cdef double* scratch = self.joint
-        cdef int h
-        for h in range(self.p.n + 1):
-            worth_of_arcs(&self.bounds, 1 if self.sib else 2, h, self.eps, self.forward,
-                          self.caps + h * s, scratch)
-            if not self.sib:
-                worth_of_arcs(&self.bounds, 0, h, self.eps, self.forward,
-                              self.caps_above + h * s, scratch)
-
-    cdef bint possible(self, int h, int m, int k, const Found* pair) noexcept nogil:
-        """Whether h -> m with its sibling h -> k, or with m -> k, may gain more than eps."""
-        cdef double most
-        if self.scores != NULL:
-            most = self.scores[pair.place]
-            most = worth(most, most, self.eps, self.forward)
-        elif self.sib and m > h:                 # k < m, and the nearer one comes first
-            most = worth_of_part(&self.bounds, h, k, m, self.eps, self.forward)
+    cdef int find_kinds(self, PartBounds bounds, const int32_t[:, ::1] ids) except -1:
+        """The kinds of positions, and what parts of them may gain."""
+        cdef int n = self.p.n, count = bounds.tables.count, i
+        cdef const int32_t* of_root = NULL
+        kind = self.factor, self.eps, self.forward, self.sib
+        if ids.shape[0] != count or ids.shape[1] != n + 1:
+            raise ValueError(f"{count} tables of bounds and {n + 1} positions have {ids.shape[0]} "
+                             f"rows of {ids.shape[1]} ids")
+        if count:
+            of_root = &ids[0, 0]
+        self.worths = bounds.worths.get(kind)
+        if self.worths is None:
+            self.worths = bounds.worths[kind] = Worths(bounds, *kind, KINDS)
+        for i in range(n + 1):
+            self.kind[i] = self.worths.kind(of_root + i, n + 1)
+            if self.kind[i] < 0:
+                break
         else:
-            most = worth_of_part(&self.bounds, h, m, k, self.eps, self.forward)
-        return pair.mu * most > self.eps and not self.taken[pair.place]
+            return 0
+        self.worths = Worths(bounds, *kind, n + 1)       # too many: those of this sentence
+        for i in range(n + 1):
+            self.kind[i] = self.worths.kind(of_root + i, n + 1)
+        return 0
+
+    cdef void fill_caps(self) noexcept nogil:
+        cdef const double* first
+        cdef const double* second
+        cdef int h, m
+        for h in range(self.p.n + 1):
+            first = self.worths.first + self.kind[h] * self.worths.room
+            second = self.worths.second + self.kind[h] * self.worths.room
+            for m in range(1, self.p.n + 1):
+                self.caps[h * self.stride + m] = second[self.kind[m]]
+                self.caps_above[h * self.stride + m] = first[self.kind[m]]
+
+    cdef bint make_numbers(self, Py_ssize_t count) noexcept nogil:
+        """Room for so many pairs at work."""
+        cdef Py_ssize_t room
+        if count + 4 <= self.room:
+            return True
+        free(self.numbers)
+        free(self.asked)
+        room = (2 * count + 8) // 4 * 4
+        self.numbers = <double*>malloc(VECTORS * room * sizeof(double))
+        self.asked = <Triple*>malloc(room * sizeof(Triple))
+        self.room = room if self.numbers != NULL and self.asked != NULL else 0
+        return self.room > 0
+
+    cdef void add(self, int a, int c, double mu) noexcept nogil:
+        """A pair of arcs to those found: of two siblings the second is left of the first."""
+        cdef Places* p = self.p
+        cdef Found* pair = self.found.of + self.found.count
+        cdef int h = p.heads[a], m = p.modifiers[a], k = p.modifiers[c]
+        pair.first, pair.second, pair.mu, pair.at.x = a, c, mu, h
+        if not self.sib:
+            pair.at.y, pair.at.z = m, k
+            pair.place = p.grand[a] + p.rank[c]
+        else:
+            # On one side of the head the nearer one comes first.
+            pair.at.y, pair.at.z = (k, m) if m > h else (m, k)
+            pair.place = p.sib[h] + triangle(p.rank[a]) + p.rank[c]
+        self.found.count += 1
+
+    cdef inline bint possible(self, int h, int m, int k, double mu) noexcept nogil:
+        """Whether the score's bounds let h -> m gain more than eps with h -> k, or with m -> k."""
+        cdef const int32_t* kind = self.kind
+        cdef Py_ssize_t room
+        if self.worths is None:
+            return True
+        room = self.worths.room
+        if self.sib and m > h:
+            m, k = k, m
+        return mu * self.worths.worth[(kind[h] * room + kind[m]) * room + kind[k]] > self.eps
+
+    cdef bint keep_possible(self) noexcept nogil:
+        """Of those found, what is not taken and whose score, if it is there, may gain enough."""
+        cdef Py_ssize_t count = self.found.count, kept = 0, i
+        cdef double* theta
+        cdef double* most
+        cdef Found* pair
+        if self.scores == NULL:
+            for i in range(count):
+                if not self.taken[self.found.of[i].place]:
+                    if kept < i:
+                        self.found.of[kept] = self.found.of[i]
+                    kept += 1
+            self.found.count = kept
+            return True
+        if not self.make_numbers(count):
+            return False
+        theta, most = self.numbers, self.numbers + self.room
+        for i in range(count):
+            theta[i] = self.scores[self.found.of[i].place]
+        for i in range(count, (count + 3) // 4 * 4):
+            theta[i] = 0.0
+        worths(theta, theta, 1.0, self.eps, self.forward, count, most)
+        for i in range(count):
+            pair = self.found.of + i
+            self.found.of[kept] = pair[0]
+            kept += pair.mu * most[i] > self.eps and not self.taken[pair.place]
+        self.found.count = kept
+        return True
+
+    cdef Py_ssize_t likely_arcs(self, const double* mu) noexcept nogil:
+        """``rows``: arcs, as the first of two, whose parts may gain more than eps, in order."""
+        cdef Places* p = self.p
+        cdef Py_ssize_t count = 0, at
+        cdef const double* caps = self.caps if self.sib else self.caps_above
+        cdef int i, a, start = p.first[1] if self.sib and self.one_root else 0
+        for i in range(start, p.arcs):
+            a = p.children[i] if self.sib else i         # in the order of the parts
+            at = p.heads[a] * self.stride + p.modifiers[a]
+            self.rows[count] = a
+            count += (mu[at] > self.least) & (mu[at] * caps[at] > self.eps)
+        return count
 
     cdef bint find(self, const double* mu, TreePairs tree) noexcept nogil:
         """The parts that may gain more than eps, by beliefs ``mu`` (n+1, stride); False: no memory.
@@ -372,57 +507,48 @@ cdef class Separation:
         the bounds that these put on it.
         """
         cdef Places* p = self.p
-        cdef Py_ssize_t s = self.stride
-        cdef double belief, cap, other
-        cdef Found* pair
-        cdef int i, j, a, h, m, k, head, end, live
+        cdef Py_ssize_t s = self.stride, i, live, j
+        cdef double cap, least
+        cdef const double* caps
+        cdef int a, h, m, k, head, end
         self.found.count = 0
-        for i in range(p.arcs):
-            a = p.children[i] if self.sib else i         # in the order of the parts
+        for i in range(self.likely_arcs(mu)):
+            a = self.rows[i]
             h, m = p.heads[a], p.modifiers[a]
-            belief = mu[h * s + m]
-            if not belief > self.least or (self.sib and self.one_root and h == 0):
-                continue
-            cap = (self.caps if self.sib else self.caps_above)[h * s + m]
-            if not belief * cap > self.eps:
-                continue
             # SIB: a and a child before it.  GRAND: a and a child of its modifier.
             head, end = h if self.sib else m, m if self.sib else p.n + 1
+            cap = (self.caps if self.sib else self.caps_above)[h * s + m]
+            caps, least = self.caps + head * s, max(self.least, self.eps / cap)
             if tree is not None:
-                tree.run(h, m, head, self.joint)
+                live = tree.above(h, m, head, self.joint, least, caps, self.eps, 1, end,
+                                  self.likely)
             else:
-                for k in range(1, end):
-                    other = mu[head * s + k]
-                    self.joint[k] = min(belief, min(other, max(belief * other, belief + other - 1.0)))
-            if not make_room(&self.found, p.n):
+                live = likely_products(mu[h * s + m], mu + head * s, self.joint, least, caps,
+                                       self.eps, 1, end, self.likely)
+            if live == 0:
+                continue
+            if not make_room(&self.found, live):
                 return False
-            live = <int>above(self.joint, max(self.least, self.eps / cap), self.caps + head * s,
-                              self.eps, 1, end, self.likely)
             for j in range(live):
                 k = self.likely[j]
                 if not self.sib and (k == h or (self.projective and (m < h < k or k < h < m))):
                     continue
-                pair = self.found.of + self.found.count
-                pair.first, pair.second, pair.mu = a, self.number[head * s + k], self.joint[k]
-                pair.place = (
-                    p.sib[h] + triangle(p.rank[a]) + p.rank[pair.second] if self.sib
-                    else p.grand[a] + p.rank[pair.second])
-                self.found.count += self.possible(h, m, k, pair)
-        return True
+                if self.possible(h, m, k, self.joint[k]):
+                    self.add(a, self.number[head * s + k], self.joint[k])
+        return self.keep_possible()
 
     cdef int score(self) except -1:
         """Scores of what was found; those of the last round are at hand."""
         cdef Py_ssize_t i, j = 0, count = 0
         cdef List* found = &self.found
-        cdef int64_t[::1] places
-        cdef const double[::1] values
+        cdef double* values
         cdef double start
         if self.scores != NULL:
             for i in range(found.count):
                 found.of[i].theta = self.scores[found.of[i].place]
             return 0
-        array = np.empty(found.count, np.int64)
-        places = array
+        if not self.make_numbers(found.count):
+            raise MemoryError
         for i in range(found.count):
             while j < self.last.count and self.last.of[j].place < found.of[i].place:
                 j += 1
@@ -430,36 +556,109 @@ cdef class Separation:
                 found.of[i].theta = self.last.of[j].theta
             else:
                 found.of[i].theta = NAN
-                places[count] = found.of[i].place
+                self.asked[count] = found.of[i].at
                 count += 1
         if count:
             start = now()
-            values = self.lazy[array[:count]]
+            self.ask(count)
             self.seconds += now() - start
             self.scored += count
+            values = self.numbers
             count = 0
             for i in range(found.count):
                 if found.of[i].theta != found.of[i].theta:
-                    found.of[i].theta = values[count]
+                    found.of[i].theta = self.factor * values[count]
                     count += 1
+        return 0
+
+    cdef int ask(self, Py_ssize_t count) except -1:
+        """``numbers``: scores, without the factor, of what was asked, which has no theta yet."""
+        cdef int64_t[::1] places
+        cdef const double[::1] values
+        cdef Py_ssize_t i, k = 0
+        cdef bint fine
+        if self.scorer is not None:
+            with nogil:
+                fine = self.scorer.score(self.asked, count, self.numbers)
+            if not fine:
+                raise MemoryError
+            return 0
+        array = np.empty(count, np.int64)
+        places = array
+        for i in range(self.found.count):
+            if self.found.of[i].theta != self.found.of[i].theta:
+                places[k] = self.found.of[i].place
+                k += 1
+        values = self.lazy.score(array)
+        for i in range(count):
+            self.numbers[i] = values[i]
         return 0
 
     cdef bint choose(self) noexcept nogil:
         """Those found that gain more than eps; they count as taken.  False: no memory."""
-        cdef Py_ssize_t i
+        cdef Py_ssize_t count = self.found.count, room, i
+        cdef double* mu
+        cdef double* theta
+        cdef double* x
+        cdef double* gain
         cdef Found* pair
+        cdef bint worthwhile
         self.chosen.count = 0
-        if not make_room(&self.chosen, self.found.count):
+        if not (make_room(&self.chosen, count + 1) and self.make_numbers(count)):
             return False
-        for i in range(self.found.count):
+        room = self.room
+        mu, theta, x, gain = (self.numbers, self.numbers + room, self.numbers + 2 * room,
+                              self.numbers + 5 * room)
+        for i in range(count):
+            mu[i], theta[i] = self.found.of[i].mu, self.found.of[i].theta
+        for i in range(count, (count + 3) // 4 * 4):
+            mu[i] = theta[i] = 0.0
+        pair_gains(mu, theta, self.forward, (count + 3) // 4 * 4, x, x + room, x + 2 * room, gain)
+        for i in range(count):
             pair = self.found.of + i
-            if worthwhile(pair.mu, pair.theta, self.eps, self.forward):
-                self.taken[pair.place] = True
-                self.chosen.of[self.chosen.count] = pair[0]
-                self.chosen.count += 1
+            worthwhile = gain[i] > self.eps
+            if not (fabs(theta[i]) <= 30.0 and fabs(gain[i] - self.eps) > 1e-12):
+                x[i] = exp(theta[i])
+                worthwhile = gain_of(mu[i], theta[i], self.forward) > self.eps
+            self.taken[pair.place] |= worthwhile
+            self.chosen.of[self.chosen.count] = pair[0]
+            self.chosen.of[self.chosen.count].x = x[i]
+            self.chosen.count += worthwhile
         self.added += self.chosen.count
         self.found, self.last = self.last, self.found
         return True
+
+    cdef bint find_fired(self, const int* heads) noexcept nogil:
+        """The parts of a tree; False: no memory."""
+        cdef Places* p = self.p
+        cdef Py_ssize_t s = self.stride
+        cdef int m, k, h
+        self.found.count = 0
+        for m in range(1, p.n + 1):
+            h = heads[m]
+            if not make_room(&self.found, p.n):
+                return False
+            if not self.sib:
+                if h:
+                    self.add(self.number[heads[h] * s + h], self.number[h * s + m], 1.0)
+                continue
+            for k in range(1, m):
+                if heads[k] == h:
+                    self.add(self.number[h * s + m], self.number[h * s + k], 1.0)
+        return True
+
+    cdef double of_tree(self, const int* heads) except? -1.0:
+        """The score of a tree's parts."""
+        cdef Py_ssize_t i, scored = self.scored
+        cdef double total = 0.0, seconds = self.seconds
+        if not self.find_fired(heads):
+            raise MemoryError
+        self.last.count = 0                      # not sorted by place
+        self.score()
+        for i in range(self.found.count):
+            total += self.found.of[i].theta
+        self.scored, self.seconds = scored, seconds
+        return total
 
     def separate(self, const int64_t[::1] places, const int32_t[:, :] arcs, const double[::1] mu):
         """Those of some parts, by place, that gain more than eps; from now on they are taken.
@@ -469,17 +668,17 @@ cdef class Separation:
         Returns places (k,) int64, first and second arcs (k,) int32, scores (k,) float64.
         """
         cdef Places* p = self.p
-        cdef Found* pair
         cdef Py_ssize_t i
         cdef int a, c
         self.found.count = 0
         if not make_room(&self.found, places.shape[0]):
             raise MemoryError
         for i in range(places.shape[0]):
-            pair = self.found.of + self.found.count
             a, c = arcs[0, i], arcs[1, i]
-            pair.place, pair.first, pair.second, pair.mu = places[i], a, c, mu[i]
-            self.found.count += self.possible(p.heads[a], p.modifiers[a], p.modifiers[c], pair)
+            if self.possible(p.heads[a], p.modifiers[a], p.modifiers[c], mu[i]):
+                self.add(a, c, mu[i])
+        if not self.keep_possible():
+            raise MemoryError
         self.score()
         if not self.choose():
             raise MemoryError
@@ -535,30 +734,40 @@ class Anything:
 
     def __init__(self, size, positions):
         self.bounds, self.factor = PartBounds([], -INFINITY, INFINITY), 1.0
-        self.ids = np.zeros((0, positions), np.int32)
+        self.ids, self.score = np.zeros((0, positions), np.int32), None
 
 
-def relax_few(FewPairs messages, list separations, double rounds, int iterations, double tolerance,
-              bint product, bint cold):
+def relax_few(Layout layout, const double[::1] scores, grand, sib, bint projective,
+              bint single_root, double rounds, double eps, bint forward, bint product, bint cold,
+              int iterations, double tolerance, int trees):
     """Algorithm 1 of Riedel & Smith (2010): solve, add each pair that gains enough, solve again.
 
-    messages : without pairs
-    separations : of the same layout
+    layout, scores, projective, single_root : as for ``FewPairs``
+    grand, sib : as for ``Separation``, or None
     rounds : float, separations at most
-    iterations, tolerance : of a solution
+    eps, forward : of the gain
     product : bool, whether the probability of two arcs is the product of beliefs
     cold : bool, whether each solution begins anew
+    iterations, tolerance : of a solution
+    trees : whether the tree of most expected correct heads is projective; -1: it is not wanted
 
-    Returns rounds, solutions, iterations, the largest last change of a belief, and seconds of
-    separation without those of scoring; or None where ``FewPairs.run`` does.
+    Returns the messages; heads (n+1,) int32 and their score, or None and 0; beliefs (arcs,);
+    iterations; the largest last change of a belief; (rounds, solutions, parts added, in all, and
+    scored); and seconds of (pairs, tree factor, separation, scoring, decoding).  Or None,
+    where ``FewPairs.run`` has that, or there is no tree to decode.
     """
-    cdef int done, all_done = 0, solutions = 0
-    cdef double change, spent = 0.0, start
+    cdef FewPairs messages = FewPairs(layout, scores, projective, single_root)
     cdef Separation each
-    cdef Py_ssize_t added, i, r = 0
     cdef TreePairs tree = None if product else messages.tree
+    cdef int done, all_done = 0, solutions = 0
+    cdef double change, spent = 0.0, start, value = 0.0, decoding = 0.0, scoring = 0.0
+    cdef Py_ssize_t added = 0, i, r = 0, all_added = 0, total = 0, scored = 0
     cdef bint fine
-    added = 0
+    cdef double[::1] out
+    cdef int[::1] tree_heads
+    separations = {
+        family: Separation(layout, family, parts, eps, forward, projective, single_root)
+        for family, parts in ((GRAND_, grand), (SIB_, sib)) if parts is not None}
     while True:
         with nogil:
             if cold and added:
@@ -573,7 +782,7 @@ def relax_few(FewPairs messages, list separations, double rounds, int iterations
         r += 1
         start = now()
         added = 0
-        for each in separations:
+        for each in separations.values():
             with nogil:
                 fine = each.find(messages.mu, tree)
             if not fine:
@@ -583,13 +792,58 @@ def relax_few(FewPairs messages, list separations, double rounds, int iterations
                 fine = each.choose() and messages.make_room(each.chosen.count)
                 for i in range(each.chosen.count if fine else 0):
                     messages.take(each.chosen.of[i].first, each.chosen.of[i].second,
-                                  each.chosen.of[i].theta)
+                                  each.chosen.of[i].theta, each.chosen.of[i].x)
             if not fine:
                 raise MemoryError
             added += each.chosen.count
         spent += now() - start
         if not added:
             break
-    for each in separations:
-        spent -= each.seconds
-    return r, solutions, all_done, change, spent
+    start = now()
+    heads = None
+    if trees >= 0:
+        heads = np.empty(layout.places.n + 1, np.int32)
+        tree_heads = heads
+        if not decode(messages, trees, &tree_heads[0]):
+            return None
+        for i in range(1, layout.places.n + 1):
+            value += scores[find_arc(&layout.places, tree_heads[i], <int>i)]
+        for each in separations.values():
+            value += each.of_tree(&tree_heads[0])
+    marginals = np.empty(layout.places.arcs)
+    out = marginals
+    messages.beliefs(out)
+    for each in separations.values():
+        all_added += each.added
+        total += each.size
+        scored += each.scored
+        scoring += each.seconds
+    decoding = now() - start
+    return (messages, heads, value, marginals, all_done, change,
+            (r, solutions, all_added, total, scored),
+            (messages.spent[0], messages.spent[1], spent - scoring, scoring, decoding))
+
+
+cdef bint decode(FewPairs messages, bint projective, int* heads) except -1:
+    """The tree of most expected correct heads; False: there is none."""
+    cdef Py_ssize_t n = messages.p.n, s = messages.stride, i
+    cdef Places* p = messages.p
+    cdef double* weights = messages.old
+    cdef double best
+    cdef int a
+    cdef void* scratch = malloc(max(arborescence.scratch_bytes(n), eisner.scratch_bytes(n)))
+    if scratch == NULL:
+        raise MemoryError
+    with nogil:
+        for i in range((n + 1) * s):
+            weights[i] = -INFINITY
+        for a in range(p.arcs):
+            i = p.heads[a] * s + p.modifiers[a]
+            weights[i] = min(1.0, max(0.0, messages.mu[i]))
+        if projective:
+            best = eisner.decode(weights, s, n, messages.single_root, heads, scratch)
+        else:
+            best = arborescence.decode(weights, s, n, messages.single_root, heads, scratch)
+        heads[0] = -1
+        free(scratch)
+    return best > -INFINITY

@@ -29,10 +29,13 @@ cdef extern from "simd.h" nogil:
     void join_supernode(double* column, int64_t* enters, const double* other,
                         const int64_t* other_enters, double given_up, int64_t* top,
                         int64_t member, int64_t supernode, Py_ssize_t n)
+    void give_up(double* given_up, double amount, const int64_t* top, int64_t member, Py_ssize_t n)
+    Py_ssize_t argmax_outside(const double* column, const double* place, double low, double high,
+                              Py_ssize_t n, double* value)
+    Py_ssize_t argmax_entering(const double* row, const double* given_up, const int64_t* top,
+                               int64_t node, Py_ssize_t m, Py_ssize_t n, double* value)
     void exponentials(double* x, Py_ssize_t n, double shift)
     double add_sizes(const double* x, double* P, Py_ssize_t n, double* most)
-    double pair_row(double t, const double* T, const double* x, double* s, double* S, double* P,
-                    Py_ssize_t n)
     double dot(const double* x, const double* y, Py_ssize_t n)
     void add_scaled(double a, const double* x, double* y, Py_ssize_t n)
 

@@ -339,6 +339,50 @@ KERNEL void join_supernode(double *restrict column, int64_t *restrict enters,
     }
 }
 
+/* given_up += amount for the words inside a member. */
+KERNEL void give_up(double *given_up, double amount, const int64_t *top, int64_t member, index_t n)
+{
+    for (index_t m = 0; m < n; m++)
+        given_up[m] += top[m] == member ? amount : 0.0;
+}
+
+/* Lowest index of the largest value with a place outside low..high; n is a multiple of LANES. */
+KERNEL index_t argmax_outside(const double *restrict column, const double *restrict place,
+                              double low, double high, index_t n, double *restrict value)
+{
+    double t[LANES];
+    index_t h = 0;
+    FOR_LANES { t[lane] = -INFINITY; }
+    for (index_t i = 0; i < n; i += LANES) {
+        FOR_LANES {
+            int inside = (place[i + lane] >= low) & (place[i + lane] <= high);
+            double x = inside ? -INFINITY : column[i + lane];
+            t[lane] = x > t[lane] ? x : t[lane];
+        }
+    }
+    *value = largest(t);
+    while (h < n && (column[h] != *value || (place[h] >= low && place[h] <= high)))
+        h++;
+    return h < n ? h : 0;
+}
+
+/* The word other than m inside a node with the largest row[m] - given_up[m]. */
+KERNEL index_t argmax_entering(const double *restrict row, const double *restrict given_up,
+                               const int64_t *restrict top, int64_t node, index_t m, index_t n,
+                               double *restrict value)
+{
+    index_t best = 0;
+    *value = -INFINITY;
+    for (index_t i = 1; i < n; i++) {
+        double x = row[i] - given_up[i];
+        if (x > *value && top[i] == node && i != m) {
+            *value = x;
+            best = i;
+        }
+    }
+    return best;
+}
+
 /* out[i] = log x[i] - shift[i], for x[i] >= 0, within one unit in the last place of the larger:
  * x = 2^k (1 + f), and with q = f / (2 + f)
  *
@@ -417,45 +461,6 @@ KERNEL double add_sizes(const double *restrict x, double *restrict P, index_t n,
     return sum(t);
 }
 
-/* Pairs of one arc with a run of others.  x: weight of both; t, T: odds of the one arc and of the
- * others, with all messages; s, S: messages of the pairs to it and to them, as odds of false to
- * true.  From an arc to a pair goes the odds q = t s, so with q the other way
- *
- *     s' = (1 + q) / (1 + x q)
- *
- * Both quotients take one division; the caller bounds t, T, s and x so that no product overflows.
- * P[i] *= S'[i]; returns the product of s'. */
-KERNEL double pair_row(double t, const double *restrict T, const double *restrict x,
-                       double *restrict s, double *restrict S, double *restrict P, index_t n)
-{
-    double product[LANES];
-    index_t i = 0;
-    FOR_LANES { product[lane] = 1.0; }
-    for (; i + LANES <= n; i += LANES) {
-        FOR_LANES {
-            double q = t * s[i + lane], Q = T[i + lane] * S[i + lane];
-            double below = 1.0 + x[i + lane] * q, Below = 1.0 + x[i + lane] * Q;
-            double r = 1.0 / (below * Below);
-            double to = (1.0 + Q) * below * r, To = (1.0 + q) * Below * r;
-            s[i + lane] = to;
-            S[i + lane] = To;
-            P[i + lane] *= To;
-            product[lane] *= to;
-        }
-    }
-    for (int lane = 0; i < n; i++, lane++) {
-        double q = t * s[i], Q = T[i] * S[i];
-        double below = 1.0 + x[i] * q, Below = 1.0 + x[i] * Q;
-        double r = 1.0 / (below * Below);
-        double to = (1.0 + Q) * below * r, To = (1.0 + q) * Below * r;
-        s[i] = to;
-        S[i] = To;
-        P[i] *= To;
-        product[lane] *= to;
-    }
-    return (product[0] * product[1]) * (product[2] * product[3]);
-}
-
 /* sum_i x[i] y[i] */
 KERNEL double dot(const double *x, const double *y, index_t n)
 {
@@ -475,96 +480,6 @@ KERNEL void add_scaled(double a, const double *restrict x, double *restrict y, i
 {
     for (index_t i = 0; i < n; i++)
         y[i] += a * x[i];
-}
-
-/* Inverses. */
-
-/* Rows and columns 1..n in place, by Gauss-Jordan with row pivots; 0 if singular.  The rest of the
- * rows of length stride is 0; order has room for n + 1. */
-KERNEL int invert(double *A, index_t stride, index_t n, int *order)
-{
-    for (index_t k = 1; k <= n; k++) {
-        double *row = A + k * stride, size = fabs(row[k]), pivot;
-        index_t best = k;
-        for (index_t i = k + 1; i <= n; i++) {
-            double other = fabs(A[i * stride + k]);
-            if (other > size) {
-                best = i;
-                size = other;
-            }
-        }
-        if (!(size > 0.0))
-            return 0;
-        order[k] = (int)best;
-        if (best != k) {
-            double *other = A + best * stride;
-            for (index_t j = 0; j < stride; j++) {
-                double kept = row[j];
-                row[j] = other[j];
-                other[j] = kept;
-            }
-        }
-        pivot = 1.0 / row[k];
-        row[k] = 1.0;
-        for (index_t j = 0; j < stride; j++)
-            row[j] *= pivot;
-        for (index_t i = 1; i <= n; i++) {
-            double *restrict other = A + i * stride, factor = other[k];
-            if (i == k)
-                continue;
-            other[k] = 0.0;
-            for (index_t j = 0; j < stride; j += LANES) {
-                FOR_LANES { other[j + lane] -= factor * row[j + lane]; }
-            }
-        }
-    }
-    for (index_t k = n; k > 0; k--) { /* undo the exchanges on the columns */
-        index_t other = order[k];
-        for (index_t i = 1; other != k && i <= n; i++) {
-            double kept = A[i * stride + k];
-            A[i * stride + k] = A[i * stride + other];
-            A[i * stride + other] = kept;
-        }
-    }
-    return 1;
-}
-
-/* Probability of two arcs, one of them with probability b and weight w, as in tree_pairs.pyx:
- *
- *     out[k] = b mu[k] - w W[k] (row[k] - base) (column[k] - less[k])
- *
- * within the bounds that their own probabilities put on it. */
-KERNEL void pair_row_marginals(double b, double w, const double *mu, const double *W,
-                               const double *row, double base, const double *column,
-                               const double *less, double *restrict out, index_t n)
-{
-    for (index_t k = 0; k < n; k++) {
-        double both = b * mu[k] - w * W[k] * (row[k] - base) * (column[k] - less[k]);
-        double low = b + mu[k] - 1.0, high = mu[k] < b ? mu[k] : b;
-        both = both > low ? both : low;
-        out[k] = both < high ? both : high;
-    }
-}
-
-/* Which k from first up to n have x[k] > least and x[k] factor[k] > product; returns how many. */
-KERNEL index_t above(const double *x, double least, const double *factor, double product,
-                     index_t first, index_t n, int32_t *restrict out)
-{
-    index_t count = 0;
-    for (index_t k = first; k < n; k++) {
-        out[count] = (int32_t)k;
-        count += (x[k] > least) & (x[k] * factor[k] > product);
-    }
-    return count;
-}
-
-/* out[j, i] = A[i, j], rows and columns 0..n. */
-KERNEL void transpose(const double *A, double *restrict out, index_t stride, index_t n)
-{
-    for (index_t i = 0; i <= n; i++) {
-        for (index_t j = 0; j <= n; j++)
-            out[j * stride + i] = A[i * stride + j];
-    }
 }
 
 /* Tables. */

@@ -11,7 +11,7 @@ They come from the inverse K of the Laplacian of arc weights w (a determinantal 
 The inversion loses the digits by which trees are less likely than cycles; that marginals of each
 word sum to one says whether enough are left.
 """
-from libc.math cimport INFINITY, exp, fabs
+from libc.math cimport INFINITY, exp
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -21,11 +21,17 @@ import numpy as np
 from cython_ext.layout cimport Layout, Places
 
 
-cdef extern from "simd.h" nogil:
-    bint invert(double* A, Py_ssize_t stride, Py_ssize_t n, int* order)
-    void pair_row_marginals(double b, double w, const double* mu, const double* W,
-                            const double* row, double base, const double* column,
-                            const double* less, double* out, Py_ssize_t n)
+cdef extern from "relaxation.h" nogil:
+    bint invert(double* A, Py_ssize_t stride, Py_ssize_t n, int* order, double* scratch)
+    void laplacian(double* W, double* L, Py_ssize_t stride, Py_ssize_t n, bint single_root,
+                   double* scratch)
+    double inverse_marginals(const double* W, const double* KT, const double* diagonal, double* mu,
+                             Py_ssize_t stride, Py_ssize_t n, bint single_root, double* scratch)
+    Py_ssize_t likely_marginals(double b, double w, const double* mu, const double* W,
+                                const double* row, double base, const double* column,
+                                const double* less, double* out, double least,
+                                const double* cap, double product, Py_ssize_t first, Py_ssize_t n,
+                                int32_t* found)
     void transpose(const double* A, double* out, Py_ssize_t stride, Py_ssize_t n)
 
 
@@ -58,15 +64,15 @@ cdef class TreePairs:
         self.layout, self.p, self.single_root = layout, p, single_root
         self.stride = (p.n + 4) // 4 * 4
         size = (p.n + 1) * self.stride
-        self.memory = <double*>malloc((4 * size + 2 * self.stride) * sizeof(double))
+        self.memory = <double*>malloc((4 * size + 6 * self.stride + 4) * sizeof(double))
         if self.memory == NULL:
             raise MemoryError
-        self.W = self.memory
+        self.W = whole_vectors(self.memory)
         self.K = self.W + size
         self.KT = self.K + size
         self.mu = self.KT + size
-        self.column = self.mu + size
-        memset(self.memory, 0, (4 * size + 2 * self.stride) * sizeof(double))
+        self.scratch = self.mu + size
+        memset(self.W, 0, (4 * size + 6 * self.stride) * sizeof(double))
         if scores is None:
             return
         if scores.shape[0] != p.arcs:
@@ -88,33 +94,10 @@ cdef class TreePairs:
         L[h,m] = -w, diagonal the sum into m; for one root without the root's, which row 1 holds
         instead (Koo et al. 2007).
         """
-        cdef Py_ssize_t s = self.stride, n = self.p.n, h, m
-        cdef double* w
-        cdef double* row
-        cdef double* column = self.column
-        cdef double* top = column + s
-        memset(column, 0, 2 * s * sizeof(double))
-        for h in range(n + 1):
-            w = self.W + h * s
-            for m in range(s):
-                top[m] = max(top[m], w[m])
-        for m in range(s):
-            top[m] = 1.0 / top[m] if top[m] > 0.0 else 0.0
-        for h in range(n + 1):
-            w, row = self.W + h * s, self.K + h * s
-            for m in range(s):
-                w[m] *= top[m]
-                row[m] = -w[m]
-            if h or not self.single_root:
-                for m in range(s):
-                    column[m] += w[m]
-        for m in range(1, n + 1):
-            self.K[m * s + m] = column[m]
-        for m in range(s):
-            self.K[m] = 0.0
-            if self.single_root:
-                self.K[s + m] = self.W[m]
-        if not invert(self.K, s, n, <int*>column):
+        cdef Py_ssize_t s = self.stride, n = self.p.n, m
+        cdef double* scratch = self.scratch
+        laplacian(self.W, self.K, s, n, self.single_root, scratch)
+        if not invert(self.K, s, n, <int*>scratch, scratch + s):
             return False
         transpose(self.K, self.KT, s, n)
         if self.single_root:
@@ -123,23 +106,10 @@ cdef class TreePairs:
                 self.KT[s + m] = 0.0
             for m in range(n + 1):
                 self.K[m * s + 1] = 0.0
-        memset(column, 0, s * sizeof(double))
         for m in range(1, n + 1):
-            top[m] = self.K[m * s + m]
-        for h in range(n + 1):
-            w, row = self.W + h * s, self.KT + h * s
-            if h == 0 and self.single_root:
-                for m in range(s):
-                    self.mu[m] = w[m] * row[m]
-                    column[m] += self.mu[m]
-            else:
-                for m in range(s):
-                    self.mu[h * s + m] = w[m] * (top[m] - (row[m] if h else 0.0))
-                    column[m] += self.mu[h * s + m]
-        for m in range(1, n + 1):
-            if not fabs(column[m] - 1.0) <= SUMS_TO_ONE:
-                return False
-        return True
+            scratch[m] = self.K[m * s + m]
+        return inverse_marginals(self.W, self.KT, scratch, self.mu, s, n, self.single_root,
+                                 scratch + s) <= SUMS_TO_ONE
 
     cdef double T(self, int a, int arc) noexcept nogil:
         cdef int h = self.p.heads[arc], m = self.p.modifiers[arc]
@@ -154,8 +124,13 @@ cdef class TreePairs:
         return self.mu[i] * self.mu[j] - self.W[i] * self.W[j] * (
             self.T(p.modifiers[e], f) * self.T(p.modifiers[f], e))
 
-    cdef void run(self, int g, int m, int head, double* out) noexcept nogil:
-        """P(g -> m, head -> k), (stride,), within bounds.  With one root, the head is not 0.
+    cdef Py_ssize_t above(self, int g, int m, int head, double* out, double least,
+                          const double* cap, double product, Py_ssize_t first, Py_ssize_t end,
+                          int32_t* found) noexcept nogil:
+        """P(g -> m, head -> k) for k < end, within bounds.  With one root, the head is not 0.
+
+        ``found`` gets those k from ``first`` on where it is above ``least`` and, times cap[k],
+        above ``product``; returns how many.
 
         T[m, head -> k] = K[m,k] - K[m,head] and, along k, T[k, g -> m] = KT[m,k] - KT[g,k].
         """
@@ -167,8 +142,9 @@ cdef class TreePairs:
             if self.single_root:
                 column = less
             less = self.K                        # row 0 is 0
-        pair_row_marginals(self.mu[g * s + m], self.W[g * s + m], self.mu + head * s,
-                           self.W + head * s, row, row[head], column, less, out, s)
+        return likely_marginals(
+            self.mu[g * s + m], self.W[g * s + m], self.mu + head * s, self.W + head * s, row,
+            row[head], column, less, out, least, cap, product, first, end, found)
 
     def marginals(self):
         """Of each arc, (arcs,) float64."""

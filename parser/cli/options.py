@@ -76,7 +76,7 @@ ENGINE = EngineType()
 
 def progress(quiet: bool, **options: Any) -> Callable[[Iterable[Any], str], Iterable[Any]]:
     """A wrapper of loops that shows a bar on stderr, only when stderr is a terminal."""
-    hidden = quiet or not sys.stderr.isatty()
+    hidden = quiet or sys.stderr is None or not sys.stderr.isatty()
 
     def wrap(items: Iterable[Any], name: str) -> Iterable[Any]:
         return tqdm(items, desc=name, leave=False, disable=hidden, file=sys.stderr, **options)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from cython_ext.features import Encoded, Gradient
-from cython_ext.layout import Layout
-from cython_ext.parts import EncodedParts, PartTemplates
+from cython_ext.parts import EncodedParts, PartScorer
 from parser.features.part_templates import compile_parts
 from parser.features.table import CompactTable
 from parser.features.templates import arc_templates, compile_templates
@@ -151,11 +149,9 @@ class Scorer:
     def _lazy(
         self, sentence: Encoding, arcs: Arcs, family: str, bounds: FamilyBounds, table: tuple
     ) -> LazyParts:
-        code = CODES[family]
-        size = arcs.layout.size(code)
-        score = partial(score_some, self._parts, sentence.parts, arcs.layout, code, table)
-        ids = sentence.ids.T[bounds.fields]
-        return LazyParts(size, score, bounds.bounds, ids)
+        layout, code = arcs.layout, CODES[family]
+        score = PartScorer(self._parts, sentence.parts, layout, code, *table)
+        return LazyParts(layout.size(code), score, bounds.bounds, sentence.ids.T[bounds.fields])
 
     def bounds(self, table: CompactTable, families: Iterable[str]) -> dict[str, FamilyBounds]:
         """Bounds on the scores of parts, for those of the families that are GRAND or SIB.
@@ -211,15 +207,3 @@ class Scorer:
                 tolerance,
             )
         return gradient.arrays()
-
-
-def score_some(
-    kernel: PartTemplates,
-    sentence: EncodedParts,
-    layout: Layout,
-    family: int,
-    table: tuple,
-    places: np.ndarray,
-) -> np.ndarray:
-    """Scores of the parts at some places: what LazyParts ask."""
-    return kernel.score_some(sentence, layout, family, places, *table)

@@ -6,6 +6,7 @@ import numpy as np
 
 from cython_ext.features import SLOTS
 
+LINE = 64  # bytes of a cache line, and of a row
 BLOCK = 32  # rows that share one word of the index
 
 
@@ -31,9 +32,18 @@ class CompactTable:
             raise ValueError("rows are not ascending numbers below 2**bits")
         self.bits = bits
         self.rows = np.ascontiguousarray(rows, np.uint32)
-        self.values = np.ascontiguousarray(values, np.float32)
+        self.values = in_lines(values)
         present = np.zeros((1 << bits) // BLOCK, np.uint64)
         blocks = self.rows // BLOCK
         np.bitwise_or.at(present, blocks, np.uint64(1) << (self.rows % BLOCK).astype(np.uint64))
         before = np.searchsorted(self.rows, np.arange(len(present), dtype=np.int64) * BLOCK)
         self.index = present | (before.astype(np.uint64) << np.uint64(32))
+
+
+def in_lines(values: np.ndarray) -> np.ndarray:
+    """A copy, float32, whose rows are whole cache lines, in large pages where numpy has them."""
+    memory = np.empty(values.nbytes + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
+    out = memory[start : start + values.size * 4].view(np.float32).reshape(values.shape)
+    out[...] = values
+    return out

@@ -159,7 +159,8 @@ class LazyParts:
     ----------
     size : int
         Number of parts.
-    score : function of places (k,) int64, of their scores (k,)
+    score : function of places (k,) int64, of their scores (k,); kernels ask a PartScorer without
+        the GIL
     bounds : PartBounds
     ids : ndarray of int32, (tables, n+1)
         What stands at each position, for each table of bounds.
@@ -322,10 +323,14 @@ class ScoredGraph:
 
     def score(self, tree: np.ndarray) -> float:
         """Score of the tree ``heads`` (n+1,) under all families."""
-        total = float(self.scores[self.fired(LINK, tree)].sum())
+        heads = np.ascontiguousarray(tree, np.int32)
+        total, stored = 0.0, []
         for family, scores in self.parts.items():
-            total += float(scores[self.fired(family, tree)].sum())
-        return total
+            if family == PAIR or isinstance(scores, LazyParts):
+                total += float(scores[self.fired(family, heads)].sum())
+            else:
+                stored.append((CODES[family], scores))
+        return total + self.arcs.layout.score(heads, self.scores, stored)
 
 
 def dot(a: Values, b: Values) -> float:

@@ -6,12 +6,15 @@ stronger tests that are as cheap.  `Amortizer` knows vectors only; `Amortized` i
 
 from __future__ import annotations
 
+import ast
 import sys
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import prod
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -188,6 +191,57 @@ class Cache:
         while self.nbytes > self.memory:
             self._evict()
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it for a checkpoint, one-dimensional; `restore` takes it back.
+
+        Keys are literals, so that reading them runs no code.
+        """
+        index, data = [], []
+        for known in self._sets.values():
+            groups = []
+            for group in known.groups.values():
+                entries = []
+                for entry in group:
+                    s = entry.solution
+                    slack = () if s.slack is None else (s.slack,)
+                    arrays = (entry.costs, s.ones, np.array(s.gap), *slack, *s.extra)
+                    shapes = [(a.dtype.str, a.shape) for a in arrays]
+                    entries.append((entry.number, len(slack), shapes))
+                    data += [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]
+                groups.append(entries)
+            index.append((known.key, groups))
+        return {
+            "cache_index": literal((index, self._next)),
+            "cache_data": np.concatenate([np.zeros(0, np.uint8), *data]),
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """In place of what is there."""
+        self.clear()
+        index, self._next = value_of(arrays["cache_index"])
+        data, at = arrays["cache_data"], 0
+
+        def take(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+            nonlocal at
+            first, at = at, at + np.dtype(dtype).itemsize * prod(shape)
+            return np.frombuffer(data[first:at].tobytes(), dtype).reshape(shape).copy()
+
+        order = {}
+        for key, groups in index:
+            known = self._sets[key] = _Known(key)
+            self.nbytes += known.nbytes
+            for entries in groups:
+                group = []
+                for number, slacks, shapes in entries:
+                    costs, ones, gap, *rest = (take(*shape) for shape in shapes)
+                    slack, extra = rest[0] if slacks else None, tuple(rest[slacks:])
+                    entry = Entry(costs, Solution(ones, slack, gap.item(), extra=extra), number)
+                    group.append(entry)
+                    order[number] = known, entry
+                    self.nbytes += entry.nbytes
+                known.groups[group[0].solution.ones.tobytes()] = group
+        self._order.update(sorted(order.items()))
+
     def _forget(self, entry: Entry) -> None:
         del self._order[entry.number]
         self.nbytes -= entry.nbytes
@@ -204,6 +258,16 @@ class Cache:
         if not known.groups:
             del self._sets[known.key]
             self.nbytes -= known.nbytes
+
+
+def literal(value: object) -> np.ndarray:
+    """Numbers, strings, bytes, tuples, lists and dicts as text, uint8."""
+    return np.frombuffer(repr(value).encode(), np.uint8)
+
+
+def value_of(text: np.ndarray) -> Any:
+    """What `literal` took."""
+    return ast.literal_eval(text.tobytes().decode())
 
 
 def covers(a: Entry, b: Entry, blocks: np.ndarray | None) -> bool:
@@ -244,7 +308,7 @@ class Statistics:
         Calls that gave a solution which the set had not among its cached ones: an oracle that
         recognises old solutions would call the solver so often.
     checking, solving : float
-        Seconds of all that amortization adds, and of the solver.
+        CPU seconds of all that amortization adds, and of the solver.
     """
 
     queries: int = 0
@@ -385,6 +449,17 @@ class Amortizer:
         self.statistics = Statistics()
         self._in_a_row.clear()
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Cache, counts and rows of answers for a checkpoint, one-dimensional."""
+        counts = asdict(self.statistics) | {"hits": dict(self.statistics.hits)}
+        return self.cache.arrays() | {"cache_counts": literal((counts, self._in_a_row))}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """To go on as if there had been no interruption."""
+        self.cache.restore(arrays)
+        counts, self._in_a_row = value_of(arrays["cache_counts"])
+        self.statistics = Statistics(**counts | {"hits": Counter(counts["hits"])})
+
     def solve(
         self,
         key: Hashable,
@@ -416,7 +491,7 @@ class Amortizer:
         question
             If this is all that is wanted.
         """
-        start = time.perf_counter()
+        start = time.thread_time()
         with self._lock:
             answer = self._look_up(key, costs, blocks, further)
         if answer is None and question is not None and np.isfinite(costs).all():
@@ -425,14 +500,14 @@ class Amortizer:
             if answer is not None:
                 self.statistics.hits[answer.condition] += 1
             self.statistics.queries += 1
-            self.statistics.checking += time.perf_counter() - start
+            self.statistics.checking += time.thread_time() - start
         if answer is not None:
             if self.debug:
                 self._verify(answer, costs, solver(), question)
             return answer
-        start = time.perf_counter()
+        start = time.thread_time()
         solution = solver()
-        solved = time.perf_counter()
+        solved = time.thread_time()
         keep = solution.optimal and bool(np.isfinite(costs).all())
         if keep:
             solution = strengthen(solution)
@@ -443,7 +518,7 @@ class Amortizer:
             if keep:
                 self.cache.add(key, costs, solution, blocks)
             s.solving += solved - start
-            s.checking += time.perf_counter() - solved
+            s.checking += time.thread_time() - solved
             self._in_a_row.pop(key, None)
         return Answer(solution, float(costs[solution.ones].sum()))
 
@@ -554,15 +629,17 @@ class Amortizer:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Recalled(Result):
     """A result that comes from the cache.
 
     condition: the test that it passed (`Amortizer`).  Its certificate has the gap that the test
-    leaves: none, but for condition (4) with epsilon > 0.
+    leaves: none, but for condition (4) with epsilon > 0.  others: other trees that the search for
+    this one came to, (n+1,) each, distinct, better ones first.
     """
 
     condition: str = ""
+    others: tuple[np.ndarray, ...] = ()
 
 
 class Amortized(Engine):
@@ -591,7 +668,7 @@ class Amortized(Engine):
         ``bound(graph, known, multipliers)``; otherwise dual decomposition finds multipliers for
         each solved problem.
     search
-        Hill climbing from the best cached tree, and from another one that is given.
+        Hill climbing from the best cached tree, and from others that are given.
     bound
         Without parts by slacks; with parts by the same dual as above.
 
@@ -650,14 +727,14 @@ class Amortized(Engine):
         key: Hashable = None,
         *,
         above: float | None = None,
-        start: np.ndarray | None = None,
+        starts: Sequence[np.ndarray] = (),
         call: bool = True,
     ) -> Result:
         """A best tree: the engine's Result, or one that is `Recalled`.
 
         With `above`, any tree that scores more will do, and any at all if none does: the gap of its
         certificate is then no more than what is left up to `above`, or infinite if the tree scores
-        more.  `start` is a tree to search from, and without `call` the engine is not asked if there
+        more.  `starts` are trees to search from.  Without `call` the engine is not asked if there
         is any tree to be returned.
 
         Errors as the engine's `best`, which a graph with scores of -inf always goes to.
@@ -667,6 +744,7 @@ class Amortized(Engine):
         if families:
             costs = np.concatenate([costs, *(graph.parts[f] for f in families)])
         fresh: list[Result] = []
+        met: list[np.ndarray] = []
 
         def solver() -> Solution:
             result = self.engine.best(graph)
@@ -688,7 +766,7 @@ class Amortized(Engine):
             if above is None
             else Question(
                 above,
-                lambda solution: self._search(graph, families, solution, start),
+                lambda solution: self._search(graph, families, solution, starts, met),
                 lambda entry: self._bound(graph, above, entry.solution),
                 call,
             ),
@@ -701,6 +779,7 @@ class Amortized(Engine):
             certificate=Certificate(answer.value, answer.value + answer.gap),
             iterations=0,
             condition=answer.condition,
+            others=tuple(met[1:]) if answer.condition == SEARCH else (),
         )
 
     def best(self, graph: ScoredGraph) -> Result:
@@ -755,15 +834,18 @@ class Amortized(Engine):
         graph: ScoredGraph,
         families: list[str],
         solution: Solution | None,
-        start: np.ndarray | None,
+        starts: Sequence[np.ndarray],
+        met: list[np.ndarray],
     ) -> Solution | None:
-        """The best of what hill climbing comes to from these trees."""
-        starts = [tree for tree in (start, solution and solution.extra[0]) if tree is not None]
+        """The best of what hill climbing comes to from these trees; `met` takes all of that."""
+        if solution is not None:
+            starts = [*starts, solution.extra[0]]
         if not starts or not graph.families <= HILL_CLIMBING.families:
             return None
         climbed = [HILL_CLIMBING.climb(graph, each) for each in starts]
-        heads = max(climbed, key=lambda result: result.score).heads
-        return Solution(ones(graph, families, heads), optimal=False, extra=(heads,))
+        climbed.sort(key=lambda result: -result.score)
+        met += {result.heads.tobytes(): result.heads for result in climbed}.values()
+        return Solution(ones(graph, families, met[0]), optimal=False, extra=(met[0],))
 
     def _bound(self, graph: ScoredGraph, known: float, solution: Solution) -> float:
         """On what trees score, where that is more than is known, by a solution's multipliers."""

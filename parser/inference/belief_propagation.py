@@ -17,6 +17,7 @@ from parser.inference.arrays import as_batch, failure
 from parser.inference.engine import Engine, Result
 
 SCHEDULES = {"serial": bp.SERIAL, "parallel": bp.PARALLEL, "residual": bp.RESIDUAL}
+DECODERS = {"probabilities": bp.BELIEFS, "log-odds": bp.LOG_ODDS, "mode": bp.INTO_TREE}
 CONSTRAINTS = ("tree", "exactly1", "atmost1", "not2", "none")
 NO2CYCLE = "+no2cycle"
 LEAST: Mapping[str, float] = {"iterations": 1, "anneal": 0, "tolerance": 0.0, "scale": 0.0}
@@ -25,10 +26,10 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "constraint": (*CONSTRAINTS, *(name + NO2CYCLE for name in CONSTRAINTS[1:])),
     "trees": ("model", "projective", "nonprojective"),
     "nocross": ("heads", "joined"),
-    "decode": ("probabilities", "log-odds", "mode"),
+    "decode": tuple(DECODERS),
     "product": ("sum", "max"),
 }
-BYTES = {GRAND: 24, SIB: 24, CHILDSEQ: 8, PAIR: 32}  # of messages, for a part
+BYTES = {GRAND: 24, SIB: 24, CHILDSEQ: 16, PAIR: 32}  # of messages, for a part
 BYTES_LIMIT = 4 * 2**30
 NO_PAIRS = np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0)
 
@@ -129,8 +130,10 @@ class BeliefPropagation(Engine):
         NoTreeError
             If the candidate arcs hold no tree of the kind that inference or decoding wants.
         """
-        messages, found = self._propagate(graph.scaled(self.scale))
-        heads = self._decode(graph, messages, found["marginals"])
+        messages, found = self._propagate(graph, self.scale)
+        heads = messages.decode(DECODERS[self.decode], self._projective(graph), graph.single_root)
+        if heads is None:
+            heads = self._decode(graph, messages, found["marginals"])  # says why not
         return Result(heads, graph.score(heads), **found)
 
     def expectations(self, graph: ScoredGraph) -> Result:
@@ -185,12 +188,14 @@ class BeliefPropagation(Engine):
         messages.log_odds(weights := np.empty(len(graph.scores)), True)
         return self._first_order(graph, weights)
 
-    def _propagate(self, graph: ScoredGraph) -> tuple[bp.BeliefPropagation, dict[str, Any]]:
-        """Run; the kernel with its messages, and what every Result has."""
+    def _propagate(
+        self, graph: ScoredGraph, scale: float = 1.0
+    ) -> tuple[bp.BeliefPropagation, dict[str, Any]]:
+        """Run, with scaled scores; the kernel with its messages, and what every Result has."""
         self._check_usable(graph)
         done, change, messages = 0, 0.0, None
         for step in range(self.anneal + 1):
-            warm, messages = messages, self._kernel(graph.scaled(2.0**step) if step else graph)
+            warm, messages = messages, self._kernel(graph, 2.0**step * scale)
             if warm is not None:
                 messages.take_messages(warm)
             ran, change = self._run(messages, graph)
@@ -236,8 +241,8 @@ class BeliefPropagation(Engine):
             "seconds": seconds,
         }
 
-    def _kernel(self, graph: ScoredGraph) -> bp.BeliefPropagation:
-        first, second, theta = self._pairs(graph)
+    def _kernel(self, graph: ScoredGraph, scale: float = 1.0) -> bp.BeliefPropagation:
+        first, second, theta = self._pairs(graph, scale)
         rule = self.constraint.removesuffix(NO2CYCLE)
         over_words = {"exactly1": bp.EXACTLY1, "atmost1": bp.ATMOST1}
         tree = bp.PTREE if graph.projective else bp.TREE
@@ -253,9 +258,12 @@ class BeliefPropagation(Engine):
             self.nocross == "joined",
             self.product == "max",
             self.schedule == "residual" or self.damping > 0 or self.anneal > 0,
+            scale,
         )
 
-    def _pairs(self, graph: ScoredGraph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _pairs(
+        self, graph: ScoredGraph, scale: float = 1.0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Two arcs each and their scores: PAIR, then those that the constraint forbids."""
         if PAIR not in graph.parts and self.constraint in ("tree", "exactly1", "atmost1", "none"):
             return NO_PAIRS
@@ -263,7 +271,7 @@ class BeliefPropagation(Engine):
         scores = [np.zeros(0)]
         if PAIR in graph.parts:
             pairs.append(graph.index(PAIR))
-            scores.append(graph.parts[PAIR])
+            scores.append(scale * graph.parts[PAIR])
         forbidden = []
         if self.constraint.startswith("not2"):
             forbidden.append(two_heads(graph))

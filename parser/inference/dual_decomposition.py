@@ -17,6 +17,7 @@ from parser.inference.integer_program import decide
 PARTS = (CHILDSEQ, GRAND, GRANDSIB)  # in the order of the kernel's arguments
 
 PROOF_ITERATIONS = 10  # of `certifies`; where scores moved by a tenth of a margin, enough for most
+NOTHING = np.empty(0, np.float32)
 PROOF_NODES = 10_000  # of branch and bound, before an integer program
 
 
@@ -60,7 +61,7 @@ class DualDecomposition(Engine):
     scale: float = 0.0
     split: float = 1.0
     exact: str = "no"
-    sweeps: int = 5
+    sweeps: int = 8
     nodes: int = 200
 
     name = "dual-decomposition"
@@ -123,12 +124,12 @@ class DualDecomposition(Engine):
 
         The result is converged if the tree is proved best.
         """
-        multipliers = np.zeros((2, len(graph.scores)))
         if not self.sweeps:
-            return self.descend(graph, multipliers)
+            return self.descend(graph, np.zeros((2, len(graph.scores))))
+        multipliers = np.empty((2, len(graph.scores)))
         heads = np.empty(graph.n + 1, np.int32)
-        left = np.empty(len(graph.scores))
-        primal, dual, sweeps = self.ascend(graph, -np.inf, multipliers, heads, left)
+        values = np.empty(len(graph.scores))
+        primal, dual, sweeps = self.ascend(graph, -np.inf, multipliers, heads, values)
         if dual == -np.inf:
             return None
         certificate = Certificate(primal, dual)
@@ -137,16 +138,16 @@ class DualDecomposition(Engine):
                 heads,
                 primal,
                 certificate=certificate,
-                arc_values=chosen(graph, heads),
+                arc_values=values,
                 multipliers=multipliers,
-                resolved=np.empty(0, np.float32),
+                resolved=NOTHING,
                 iterations=sweeps,
             )
-        result = self.descend(replace(graph, scores=left), multipliers)
-        assert result is not None  # the arcs of the best tree are left
+        result = self.descend(replace(graph, scores=values), multipliers)
+        assert result is not None  # the arcs of the best tree are not dropped
         if result.score > primal:
             heads, primal = result.heads, result.score
-        # Trees with arcs that are not left score no more than the best.
+        # Trees with arcs that were dropped score no more than the best.
         certificate = Certificate(primal, max(primal, min(dual, result.certificate.dual)))
         return replace(
             result,
@@ -164,7 +165,7 @@ class DualDecomposition(Engine):
         known: float,
         multipliers: np.ndarray,
         heads: np.ndarray,
-        left: np.ndarray,
+        values: np.ndarray,
     ) -> tuple[float, float, int]:
         """Primal, dual and sweeps; the arrays are written to.  If the score of a tree is known,
         with what is not -inf, the multipliers say where to start."""
@@ -181,7 +182,7 @@ class DualDecomposition(Engine):
             known > -np.inf,
             multipliers,
             heads,
-            left,
+            values,
         )
         return primal, dual, sweeps
 
@@ -229,8 +230,9 @@ class DualDecomposition(Engine):
         trees that score no more than what is known it may be silent."""
         multipliers = multipliers.copy()
         if self.sweeps:
-            heads, left = np.empty(graph.n + 1, np.int32), np.empty(len(graph.scores))
-            return max(known, self.ascend(graph, known, multipliers, heads, left)[1])
+            heads, values = np.empty(graph.n + 1, np.int32), np.empty(len(graph.scores))
+            quick = replace(self, nodes=min(self.nodes, DualDecomposition.nodes))
+            return max(known, quick.ascend(graph, known, multipliers, heads, values)[1])
         found = replace(self, iterations=PROOF_ITERATIONS).descend(graph, multipliers)
         return known if found is None else max(known, found.certificate.dual)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from cython_ext import climb
-from parser.graph import CHILDSEQ, FAMILIES, GRAND, GRANDSIB, LINK, NOCROSS, SIB, ScoredGraph
+from parser.graph import CHILDSEQ, FAMILIES, GRAND, GRANDSIB, NOCROSS, SIB, ScoredGraph
 from parser.inference.arrays import NoTreeError
 from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import PROJECTIVE, best_by_arcs
@@ -77,9 +77,11 @@ class HillClimbing(Engine):
         if self.start == "mst":
             return best_by_arcs(graph).heads
         parts = {f: scores for f, scores in graph.parts.items() if f not in (SIB, NOCROSS)}
-        engine = next(e for e in EXACT if {LINK, *parts} <= e.families)
+        engine = next(e for e in EXACT if e.families.issuperset(parts))
         try:
-            return engine.best(replace(graph, projective=True, parts=parts)).heads
+            return engine.best(
+                ScoredGraph(graph.arcs, graph.scores, True, graph.single_root, parts)
+            ).heads
         except NoTreeError:
             if graph.projective:
                 raise

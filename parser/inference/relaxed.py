@@ -20,6 +20,8 @@ from parser.inference.engine import Relaxation, Result
 from parser.inference.first_order import MST
 
 RELAXED = (GRAND, SIB)  # families whose parts are added one by one
+RELAXED_ONLY = frozenset(RELAXED)
+SPENT = ("pair", "tree", "separation", "scoring", "decode")
 UNLIKELY = 1e-3  # pairs that are no factor and less likely have belief 0 in `expectations`
 
 
@@ -167,7 +169,7 @@ class RelaxedBeliefPropagation(BeliefPropagation):
     stop: float = 0.0
 
     name = "relaxed-bp"
-    lazy = frozenset(RELAXED)
+    lazy = RELAXED_ONLY
     choices: ClassVar = {
         **CHOICES,
         "gain": ("reverse", "forward"),
@@ -186,7 +188,15 @@ class RelaxedBeliefPropagation(BeliefPropagation):
     def best(self, graph: ScoredGraph) -> Result:
         """As of `BeliefPropagation`; `seconds` are those of all it did."""
         start = perf_counter()
-        messages, found = self._propagate(graph.scaled(self.scale))
+        scaled = graph.scaled(self.scale)
+        if self.decode == "probabilities" and self.scale and self._few(graph):
+            done = self._relax_few(scaled, self._projective(graph))
+            if done is not None:
+                _, heads, score, found = done
+                spent = found["seconds"]
+                spent["set up"] = perf_counter() - start - sum(spent.values())
+                return Result(heads, score / self.scale, **found)
+        messages, found = self._propagate(scaled)
         heads = self._decode(graph, messages, found["marginals"])
         score = graph.score(heads)
         spent = found["seconds"]
@@ -197,11 +207,12 @@ class RelaxedBeliefPropagation(BeliefPropagation):
         """Run; messages, and what every Result has."""
         start = perf_counter()
         self.check(graph)
-        done = self._relax_few(graph) if self._few(graph) else None
+        done = self._relax_few(graph, -1) if self._few(graph) else None
         if done is None:
             solver, _, found = self._relax_any(graph)
-            done = solver.messages, found
-        messages, found = done
+            messages: Messages = solver.messages
+        else:
+            messages, _, _, found = done
         spent = found["seconds"]
         spent["set up"] = perf_counter() - start - sum(spent.values())
         return messages, found
@@ -209,7 +220,7 @@ class RelaxedBeliefPropagation(BeliefPropagation):
     def _few(self, graph: ScoredGraph) -> bool:
         """Whether messages are those of `FewPairs`."""
         return (
-            graph.parts.keys() <= set(RELAXED)
+            graph.parts.keys() <= RELAXED_ONLY
             and self.constraint == "tree"
             and self.schedule == "serial"
             and self.product == "sum"
@@ -217,28 +228,35 @@ class RelaxedBeliefPropagation(BeliefPropagation):
             and not self.stop
         )
 
-    def _relax_few(self, graph: ScoredGraph) -> tuple[FewPairs, dict[str, Any]] | None:
-        """All of it in the kernel.  None: numbers leave its range, or there is no tree."""
-        messages = FewPairs(graph.arcs.layout, graph.scores, graph.projective, graph.single_root)
-        search = separations(graph, self.eps, self.gain == "forward")
+    def _relax_few(
+        self, graph: ScoredGraph, trees: int
+    ) -> tuple[FewPairs, np.ndarray, float, dict[str, Any]] | None:
+        """All of it in the kernel, with heads and their score for trees: projective or not, or -1.
+
+        None: numbers leave its range, or there is no tree.
+        """
         done = relax_few(
-            messages,
-            list(search.values()),
+            graph.arcs.layout,
+            graph.scores,
+            graph.parts.get(GRAND),
+            graph.parts.get(SIB),
+            graph.projective,
+            graph.single_root,
             self.rounds,
-            self.iterations,
-            self.tolerance,
+            self.eps,
+            self.gain == "forward",
             self.pair == "product",
             self.start == "cold",
+            self.iterations,
+            self.tolerance,
+            trees,
         )
         if done is None:
             return None
-        rounds, solutions, iterations, change, separation = done
-        spent = dict(zip(("pair", "tree"), messages.times(), strict=True))
-        spent["separation"] = separation
-        relaxation = what_was_done(search, spent, rounds, solutions)
-        messages.beliefs(marginals := np.empty(len(graph.scores)))
-        found = self._found(marginals, iterations, change, spent)
-        return messages, found | {"relaxation": relaxation}
+        messages, heads, score, marginals, iterations, change, counts, seconds = done
+        found = self._found(marginals, iterations, change, dict(zip(SPENT, seconds, strict=True)))
+        found["relaxation"] = Relaxation(*counts)
+        return messages, heads, score, found
 
     def _relax_any(self, graph: ScoredGraph) -> tuple[Propagation, list[Pairs], dict[str, Any]]:
         """With any factors; the messages have all answers."""
@@ -296,7 +314,10 @@ class PrunedBeliefPropagation(BeliefPropagation):
     name = "pruned-bp"
     least: ClassVar = {**LEAST, "threshold": 0.0}
 
-    def _propagate(self, graph: ScoredGraph) -> tuple[bp.BeliefPropagation, dict[str, Any]]:
+    def _propagate(
+        self, graph: ScoredGraph, scale: float = 1.0
+    ) -> tuple[bp.BeliefPropagation, dict[str, Any]]:
+        graph = graph.scaled(scale)
         parts, kept, total = dict(graph.parts), 0, 0
         for family in RELAXED:
             if family in parts:

@@ -16,7 +16,6 @@ from parser.inference.arrays import (
     NoTreeError,
     as_batch,
     as_scores,
-    check_scores,
     failure,
 )
 
@@ -267,10 +266,10 @@ class TreeFunctions:
     ) -> tuple[Heads, Floats] | list[tuple[Heads, Floats]]:
         """The k best distinct trees, best first.
 
-        Non-projective by partition around `best_tree`, with at most n calls for each tree:
-        O(k n^3) time, O(n^2 + k n) memory.  Projective lazily from the spans of `best_tree`: beside
-        its O(n^3), O(n^2) time for the second tree, and O(n) or more, at most O(n^2), for each
-        further one; O(n^2 + k n) memory, nearly.
+        Non-projective by partition, with two searches like `best_tree` for each tree:
+        O(k n^2 + k^2) time, O(n^2 + k n) memory.  Projective lazily from the spans of `best_tree`:
+        beside its O(n^3), O(n^2) time for the second tree, and O(n) or more, at most O(n^2), for
+        each further one; O(n^2 + k n) memory, nearly.
 
         Parameters
         ----------
@@ -295,10 +294,8 @@ class TreeFunctions:
 
         References
         ----------
-        L. Huang and D. Chiang, "Better k-best parsing", IWPT 2005.
-        K. G. Murty, "An algorithm for ranking all the assignments in order of increasing cost",
-        1968.  E. L. Lawler, "A procedure for computing the k best solutions", Management Science,
-        1972.
+        P. M. Camerini, L. Fratta and F. Maffioli, "The K best spanning arborescences of a network",
+        Networks, 1980.  L. Huang and D. Chiang, "Better k-best parsing", IWPT 2005.
 
         Examples
         --------
@@ -312,7 +309,6 @@ class TreeFunctions:
         batch = as_batch(arc_scores, lengths, mask)
         results = []
         for b, (scores, n) in enumerate(batch.sentences()):
-            check_scores(batch, b)
             heads = np.empty((min(k, (n + 1) ** (n - 1)), n + 1), np.int32)  # Cayley's count
             values = np.empty(len(heads))
             projective = self._kernels.projective
@@ -336,10 +332,10 @@ class TreeFunctions:
     ) -> tuple[Heads, Floats]:
         """Independent exact samples from ``p(y) = exp(score of y) / Z``.
 
-        Non-projective: the words that the elimination for `log_partition` took out are put back
-        one by one, each with a head and with the arcs that ran through it.  Projective: top down
-        through the inside chart.  Both take O(n^3) once, then at worst O(n^2) a sample; the
-        sources are those of `log_partition`.
+        Non-projective: loop-erased random walks, of O(n) steps for most scores; where they take
+        long, the words that the elimination for `log_partition` took out are put back one by one,
+        each with a head and with the arcs that ran through it.  Projective: top down through the
+        inside chart.  Both take O(n^3) once, then at worst O(n^2) a sample.
 
         Parameters
         ----------
@@ -361,6 +357,13 @@ class TreeFunctions:
         ValueError, NoTreeError
             As for `best_tree`, and ValueError for a negative size.
 
+        References
+        ----------
+        D. B. Wilson, "Generating random spanning trees more quickly than the cover time", STOC
+        1996.  J. G. Propp and D. B. Wilson, "How to get a perfectly random sample from a generic
+        Markov chain and generate a random spanning tree of a directed graph", Journal of
+        Algorithms, 1998.  Besides, those of `log_partition`.
+
         Examples
         --------
         >>> from parser.inference import nonprojective
@@ -375,7 +378,6 @@ class TreeFunctions:
         heads = np.full((len(batch.scores), size, batch.scores.shape[1]), -1, np.int32)
         log_probability = np.empty((len(heads), size))
         for b, (scores, n) in enumerate(batch.sentences()):
-            check_scores(batch, b)
             # Two numbers for each word of this sentence, so that padding changes no sample.
             uniforms = generator.random((size, 2 * n))
             trees = np.empty((size, n + 1), np.int32)

@@ -140,6 +140,15 @@ class Learner(ABC):
     def restore(self, arrays: dict[str, Any]) -> None:
         self.weights.restore(arrays)
 
+    def cached(self) -> dict[str, np.ndarray]:
+        """What the cache of trees holds, for a checkpoint; `recall` takes it back."""
+        return {} if self.amortized is None else self.amortized.amortizer.arrays()
+
+    def recall(self, arrays: dict[str, Any]) -> None:
+        if self.amortized is not None:
+            self.amortized.amortizer.restore(arrays)
+            self._counted = self.amortized.statistics.queries, self.amortized.statistics.solved
+
 
 class Online(Learner):
     """Changes the weights after each sentence."""

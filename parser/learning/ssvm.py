@@ -13,9 +13,11 @@ from cython_ext.features import SLOTS
 from parser.features import CompactTable, Scorer
 from parser.graph import CODES, LINK, ScoredGraph, all_arcs
 from parser.inference import Engine, Result
+from parser.inference.amortized import Recalled
 from parser.learning.learners import EPSILONS, Example, Learner, loss_augmented
 from parser.learning.weights import compact
 from parser.model.settings import Settings
+from parser.treebank import projective, roots
 
 Vector = tuple[np.ndarray, np.ndarray]  # places in the flat table (k,) int32, values (k,) float32
 
@@ -46,12 +48,12 @@ class Visit:
     """What inference found for an example under the present weights.
 
     `slack` is the largest violation (a bound on it if the engine certifies no more), `projected`
-    the largest projected gradient of the working set, and `found` a structure to be added.
+    the largest projected gradient of the working set, and `found` are structures to be added.
     """
 
     slack: float
     projected: float
-    found: Structure | None
+    found: list[Structure]
 
 
 class Ssvm(Learner):
@@ -89,18 +91,17 @@ class Ssvm(Learner):
 
     lazy
         A tree of a sentence is wanted only if its gradient is below -delta, and then any will do: a
-        cached one, or one that hill climbing finds from there, from the gold tree, or from the most
-        violated one of the working set.  Where there is none, a bound may say so.  The engine is
-        asked for the rest, in passes after one that added trees to no more than FEW of the
-        sentences; in others it is put off.
+        cached one, or all that hill climbing finds from there, from the gold tree if it is of the
+        kind that is searched, and from the STARTS most violated ones of the working set.  Where
+        there is none, a bound may say so.  The engine is asked for the rest, in passes after one
+        that added trees to no more than FEW of the sentences; in others it is put off.
     epsilon
         The paper's condition first, until a pass adds trees to no more than ENOUGH of the
         sentences, or training has converged.  With adaptive epsilon this is 10, then 0.1 and lazy.
 
     The end is the same: a pass under fixed weights in which every sentence has the engine's tree,
     or one proved to be the best, or a bound that leaves no gradient below -delta.  The primal is
-    from these bounds; there is none while nothing bounds the violations of some sentence.  A run
-    that goes on from a checkpoint has no cached trees yet, so its path is another one.
+    from these bounds; there is none while nothing bounds the violations of some sentence.
 
     Memory: 16 bytes a weight: w in float64, in float32 for scoring, and the mean; vectors up to
     `svm_memory` GiB, with the others made anew when they are needed, which changes no result; and
@@ -109,7 +110,7 @@ class Ssvm(Learner):
     in use.  A step takes time in proportion to the features of the trees' differences.
 
     w is summed anew from the alphas after each pass, so that rounding errors do not add up, and a
-    checkpoint is trees and alphas.
+    checkpoint is trees and alphas, and the cache if there is one.
 
     The model is w once training has converged; before, it is a mean of the weights after all
     passes, the t-th counting t^recency.  That is the w of a mean of the alphas, so that its dual is
@@ -120,12 +121,14 @@ class Ssvm(Learner):
 
     IDLE = 5
     FEW, ENOUGH = 1 / 16, 1 / 4  # of the sentences
+    STARTS = 3  # of a lazy search, besides the gold tree and the best of the cache
     ROUNDING = 1e-6  # of scores, which are float32
     BATCH = 32  # sentences whose inference threads share
 
     def __init__(self, scorer: Scorer, engine: Engine, settings: Settings, jobs: int = 1) -> None:
         super().__init__(scorer, engine, settings, jobs)
         self.examples: Sequence[Example] = ()
+        self.within_reach: list[bool] = []
         self.working: list[dict[bytes, Structure]] = []
         self.totals = np.zeros(0)  # A_i
         self.w = np.zeros(self.weights.table.size)
@@ -162,6 +165,12 @@ class Ssvm(Learner):
     def begin(self, examples: Sequence[Example]) -> None:
         self.set_epsilon()
         self.examples = examples
+        s = self.settings
+        self.within_reach = [  # gold trees of the kind that is searched
+            not (s.projective and not projective(e.heads))
+            and not (s.single_root and len(roots(e.heads)) > 1)
+            for e in examples
+        ]
         self.working = [{} for _ in examples]
         self.totals = np.zeros(len(examples))
         if self.saved:
@@ -178,7 +187,7 @@ class Ssvm(Learner):
     def begin_pass(self) -> None:
         self.slacks = 0.0  # sum of xi^2
         self.projected = 0.0
-        self.calls = self.added = 0
+        self.calls = self.added = self.growing = 0
 
     def step(self, batch: Sequence[Example]) -> float:
         loss = 0.0
@@ -188,9 +197,10 @@ class Ssvm(Learner):
             self.slacks += visit.slack**2
             self.projected = max(self.projected, visit.projected)
             self.calls += 1
-            if visit.found is not None:
-                self.added += 1
-                self.add(example.number, visit.found)
+            self.added += len(visit.found)
+            self.growing += bool(visit.found)
+            for structure in visit.found:
+                self.add(example.number, structure)
             if self.moving:
                 self.projected = max(self.projected, self.minimise([example.number]))
         return loss
@@ -212,9 +222,9 @@ class Ssvm(Learner):
         decided = not self.sparing and self.slacks < np.inf
         self.settled = still and not self.moving and decided
         self.recheck = still and not self.settled
-        self.sparing = self.lazy and self.added > self.FEW * len(self.examples)
+        self.sparing = self.lazy and self.growing > self.FEW * len(self.examples)
         last = self.stage + 1 == len(self.stages)
-        if not last and (self.settled or self.added <= self.ENOUGH * len(self.examples)):
+        if not last and (self.settled or self.growing <= self.ENOUGH * len(self.examples)):
             self.stage += 1
             self.settled, self.sparing = False, self.lazy
             self.set_epsilon()
@@ -247,21 +257,32 @@ class Ssvm(Learner):
         graph = loss_augmented(graph, example.heads)
         own = self.working[example.number]
         pull = self.totals.item(example.number) / (2 * self.settings.svm_c)
-        slack, projected, start = 0.0, 0.0, example.heads
-        for structure in () if self.moving and not self.lazy else own.values():
-            violation = structure.loss - self.margin(example, structure)
-            if violation > slack:
-                slack, start = violation, structure.heads
+        slack, projected = 0.0, 0.0
+        violations: dict[bytes, float] = {}
+        for key, structure in () if self.moving and not self.lazy else own.items():
+            violation = violations[key] = structure.loss - self.margin(example, structure)
+            slack = max(slack, violation)
             gradient = pull - violation
             projected = max(projected, gradient if structure.alpha else 0.0, -gradient)
-        result = self.best(example, graph, pull, start)
-        found = own.get(result.heads.tobytes()) or self.structure(example, result.heads)
-        violation = found.loss - self.margin(example, found)
-        new = found.key not in own and violation - pull > self.settings.delta
-        slack = max(slack, violation + (result.certificate.gap if result.certificate else 0.0))
-        return Visit(slack, projected, found if new else None)
+        worst = sorted(violations, key=violations.__getitem__, reverse=True)[: self.STARTS]
+        gold = [example.heads] if self.within_reach[example.number] else []
+        starts = [*gold, *(own[key].heads for key in worst)]
+        result = self.best(example, graph, pull, starts)
+        others = result.others if isinstance(result, Recalled) else ()
+        found = []
+        for at, heads in enumerate((result.heads, *others)):
+            structure = own.get(heads.tobytes()) or self.structure(example, heads)
+            violation = structure.loss - self.margin(example, structure)
+            if structure.key not in own and violation - pull > self.settings.delta:
+                found.append(structure)
+            if at == 0:
+                violation += result.certificate.gap if result.certificate else 0.0
+            slack = max(slack, violation)
+        return Visit(slack, projected, found)
 
-    def best(self, example: Example, graph: ScoredGraph, pull: float, start: np.ndarray) -> Result:
+    def best(
+        self, example: Example, graph: ScoredGraph, pull: float, starts: Sequence[np.ndarray]
+    ) -> Result:
         """A tree whose constraint is violated the most or, if lazy, one whose gradient is below
         -delta, or that is all that can be had."""
         if not self.lazy:
@@ -270,7 +291,7 @@ class Ssvm(Learner):
         gold = graph.score(example.heads)
         above = gold + pull + self.settings.delta + self.ROUNDING * max(1.0, abs(gold))
         return self.amortized.solve(
-            graph, example.number, above=above, start=start, call=not self.sparing
+            graph, example.number, above=above, starts=starts, call=not self.sparing
         )
 
     def dual(self) -> float:

@@ -217,7 +217,7 @@ class Trainer:
             report(epoch)
             if self.checkpoint:
                 self.save()
-        model = self.model(self.best)
+        model = self.model(self.kept())
         if self.dev:
             model.scale = self.fit_scale(model)
             engine = self.learner.engine
@@ -310,7 +310,8 @@ class Trainer:
         for batch in self.progress(batches, f"epoch {number}"):
             loss += self.learner.step([examples[i] for i in batch])
         self.learner.end_epoch()
-        table = self.learner.compact(self.settings.keep_rows)
+        # Without a dev set the last epoch is the best one; its table is made when it is asked for.
+        table = self.learner.compact(self.settings.keep_rows) if self.dev else None
         uas, las = self.score(table)
         score = float(number) if uas is None else uas if las is None else las
         best = score >= self.best_score  # the later one of equals: its average has seen more
@@ -321,9 +322,15 @@ class Trainer:
         measures = self.learner.measures | self.learner.amortization()
         return Epoch(number, mean, seconds, uas, las, best, measures)
 
-    def score(self, table: CompactTable) -> tuple[float | None, float | None]:
+    def kept(self) -> CompactTable:
+        """The weights of the best epoch."""
+        if self.best is None:
+            self.best = self.learner.compact(self.settings.keep_rows)
+        return self.best
+
+    def score(self, table: CompactTable | None) -> tuple[float | None, float | None]:
         """UAS and LAS on the dev set, in percent over all words."""
-        return (None, None) if self.reference is None else self.accuracy(self.model(table))
+        return (None, None) if table is None else self.accuracy(self.model(table))
 
     def accuracy(self, model: Model) -> tuple[float, float | None]:
         """UAS and LAS of a model on the dev set, in percent over all words."""
@@ -344,9 +351,8 @@ class Trainer:
             out = len(scores) - (1 + scores.index(max(scores))) >= patience
         return out or self.learner.converged
 
-    def model(self, table: CompactTable | None) -> Model:
+    def model(self, table: CompactTable) -> Model:
         """The model with the given weights."""
-        assert table is not None
         # No times and no dates: the same run gives the same file, byte for byte.
         aside = ("seconds", "measures")
         epochs = [
@@ -370,13 +376,13 @@ class Trainer:
     def save(self) -> None:
         """Write the checkpoint."""
         assert self.checkpoint is not None
-        assert self.best is not None
+        best = self.kept()
         header = self.state | {
             "history": [vars(e) for e in self.history],
             "best_score": self.best_score,
         }
-        arrays = {"best_rows": self.best.rows, "best_values": self.best.values}
-        for name, array in self.learner.arrays().items():
+        arrays = {"best_rows": best.rows, "best_values": best.values}
+        for name, array in (self.learner.arrays() | self.learner.cached()).items():
             rows = np.flatnonzero(array.any(1)) if array.ndim == 2 else ()
             if array.ndim == 2 and len(rows) < len(array) / 2:
                 arrays |= {f"{name}.rows": rows.astype(np.uint32), f"{name}.values": array[rows]}
@@ -413,6 +419,7 @@ class Trainer:
             elif not name.endswith(".values"):
                 restored[name] = array
         self.learner.restore(restored)
+        self.learner.recall(restored)
 
 
 # Settings that say when to stop, or change no result, and so may differ between a checkpoint and

@@ -26,7 +26,7 @@ import numpy as np
 
 from parser.evaluation import table
 from parser.graph import CHILDSEQ, GRAND, LINK, ScoredGraph
-from parser.inference import DualDecomposition, Engine, Result, find_engine
+from parser.inference import DualDecomposition, Engine, NoTreeError, Result, find_engine
 from parser.learning import fingerprint
 from parser.learning.trainer import resolve
 from parser.model import Model, Parser, Settings
@@ -43,6 +43,7 @@ SECOND_ORDER = {  # with the dynamic program of the same families, over projecti
     "grandparent": (replace(BASE, factors=(LINK, CHILDSEQ, GRAND), engine=TRAINED), "grandsibling"),
 }
 RICHEST = "grandparent"
+PROJECTIVE_HERE = "projective, same arcs"
 PROJECTIVE = "grandparent, projective"  # where few training trees have crossing arcs
 MODELS = {
     FIRST_ORDER: replace(BASE, factors=(LINK,)),
@@ -50,9 +51,10 @@ MODELS = {
     PROJECTIVE: replace(SECOND_ORDER[RICHEST][0], projective=True, engine="grandsibling"),
 }
 DD, DP = "dual decomposition", "projective DP"
+DP_HERE = f"{DP}, same arcs"  # those of dual decomposition; graphs for projective trees have fewer
 SUBGRADIENTS, SWEEPS = "subgradients", "sweeps, subgradients"  # without branch and bound, as Koo's
 ENGINES = {
-    DD: "dual-decomposition:sweeps=5,nodes=200",
+    DD: "dual-decomposition:sweeps=8,nodes=200",
     SUBGRADIENTS: "dual-decomposition:sweeps=0,nodes=0",
     SWEEPS: "dual-decomposition:nodes=0",
     f"{DD}, exact": "dual-decomposition:exact=yes",
@@ -146,7 +148,10 @@ class Trained:
         self._graphs: dict[str, list[ScoredGraph]] = {}
 
     def graphs(self, engine: str = "") -> list[ScoredGraph]:
-        """Of the trees that an engine is for; by default the model's."""
+        """Of the trees that an engine is for; by default the model's.  PROJECTIVE_HERE: projective
+        trees over the arcs of the model's."""
+        if engine == PROJECTIVE_HERE:
+            return [replace(graph, projective=True) for graph in self.graphs()]
         if engine not in self._graphs:
             parser = Parser(self.model, find_engine(engine) if engine else None)
             self._graphs[engine] = parser.graphs(self.data.test)
@@ -211,6 +216,8 @@ class Koo2010:
         for title, text in ((DP, program), (f"{DD}, projective", ENGINES[DD])):
             best, place = find_engine(text).best, f"projective-{text}"
             engines[title] = self.solved(trained, place, text, best, program)
+        best = projective_if_any(find_engine(program))
+        engines[DP_HERE] = self.solved(trained, f"here-{program}", program, best, PROJECTIVE_HERE)
         return {
             "engines": engines,
             "all_arcs": self.all_arcs(trained),
@@ -320,6 +327,19 @@ class Koo2010:
             }
 
         return self.result(trained, "subproblems", compute)
+
+
+def projective_if_any(engine: Engine) -> Callable[[ScoredGraph], Result]:
+    """The engine's best tree or, where the arcs hold no projective one, the best by arcs."""
+
+    def best(graph: ScoredGraph) -> Result:
+        try:
+            return engine.best(graph)
+        except NoTreeError:
+            heads = find_engine("mst").best(replace(graph, projective=False, parts={})).heads
+            return Result(heads, graph.score(heads))
+
+    return best
 
 
 def solve(

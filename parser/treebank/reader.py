@@ -190,6 +190,8 @@ def _reading(texts: Iterator[str], lines: _Lines) -> Iterator[str]:
 @contextmanager
 def _open_input(path: Path) -> Iterator[BinaryIO]:
     if os.fspath(path) == "-":
+        if sys.stdin is None:  # what Python makes of a closed one
+            raise TreebankError(_name(path), None, None, "cannot read: it is closed")
         yield sys.stdin.buffer
         return
     suffix = os.path.splitext(os.fspath(path))[1].lower()

@@ -71,6 +71,8 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[Output]:
     """
     name = os.fspath(path)
     if name == "-":
+        if sys.stdout is None:  # what Python makes of a closed one
+            raise TreebankError("<stdout>", None, None, "cannot write: it is closed")
         sys.stdout.flush()
         yield Output(sys.stdout.buffer)
         sys.stdout.buffer.flush()

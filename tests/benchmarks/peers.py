@@ -70,10 +70,25 @@ class Arcwise:
         return parsed.heads, parsed.deprels
 
 
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
 class FirstOrder(Arcwise):
     """Ours with scores of single arcs."""
 
-    flags = ("--config", str(Path(__file__).parents[2] / "configs" / "first-order.toml"))
+    flags = ("--config", str(CONFIGS / "first-order.toml"))
+
+
+class Ssvm(Arcwise):
+    """Ours by dual coordinate descent."""
+
+    flags: Sequence[str] = ("--config", str(CONFIGS / "ssvm.toml"))
+
+
+class FirstOrderSsvm(Ssvm):
+    """The same with scores of single arcs."""
+
+    flags = (*Ssvm.flags, "--factors", "link")
 
 
 class Siblings(Arcwise):
@@ -306,6 +321,8 @@ def doc(nlp: Any, sentence: Sentence, *, gold: bool = False) -> Any:
 SYSTEMS: dict[str, type[System]] = {
     "arcwise": Arcwise,
     "first-order": FirstOrder,
+    "ssvm": Ssvm,
+    "ssvm-first-order": FirstOrderSsvm,
     "siblings": Siblings,
     "grandparents": Grandparents,
     "grandsiblings": Grandsiblings,

@@ -4,8 +4,8 @@
 
 Microseconds a sentence, one thread, the fastest of several runs, over all arcs (or K random heads a
 word) and N(0, 1) scores; those of parts N(0, 0.09).  A family's column is the sum of its passes
-over all iterations, for the tree factor with the one before them; "set up, decode" is all else,
-from the exponentials of the scores to the tree.  "iteration" is the mean of one, and its exponent
+over all iterations, the exponentials of its scores included, for the tree factor with the one
+before them; "set up, decode" is all else.  "iteration" is the mean of one, and its exponent
 the slope of its logarithm on log n over n >= 20.  The last table is of relaxed inference, with its
 separation.
 """

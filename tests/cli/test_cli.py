@@ -341,6 +341,22 @@ def test_a_closed_pipe_ends_quietly(files, jobs):
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("how", "code", "message"),
+    [
+        ("test.conllu >&-", 1, "Error: <stdout>: cannot write: it is closed\n"),
+        ("- <&-", 1, "Error: <stdin>: cannot read: it is closed\n"),
+        ("test.conllu -o out.conllu 2>&-", 0, ""),
+    ],
+)
+def test_closed_streams_are_told(files, how, code, message):
+    command = f"{sys.executable} -m parser parse m.model --quiet {how}"
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, cwd=files, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", message)
+
+
 def test_conllx_in_conllx_out(files):
     text = "".join(
         "\t".join([*row.split("\t")[:8], "_", "_"]) + "\n" if row else "\n"

@@ -563,6 +563,41 @@ def test_memory_stays_within_the_cap_and_the_oldest_go_first():
     assert (amortizer.cache.nbytes, len(amortizer.cache)) == (0, 0)
 
 
+def test_a_cache_comes_back_from_its_arrays():
+    rng = np.random.default_rng(5)
+    memory = 20_000
+    cache, other = Cache(memory, keep=2), Cache(memory, keep=2)
+    other.add("gone", np.ones(1), Solution(np.zeros(1, np.int32)))
+
+    def add(*caches):
+        key = (int(rng.integers(3)), "x", None, b"\x00'")
+        costs, ones = rng.normal(size=8), np.sort(rng.choice(8, 3, replace=False)).astype(np.int32)
+        slack = rng.random(8) if rng.random() < 0.5 else None
+        gap = float(rng.choice([0.0, 0.1, np.inf]))
+        solution = Solution(ones, slack, gap, extra=(ones * 2, rng.normal(size=(2, 3))))
+        for each in caches:
+            each.add(key, costs, solution)
+
+    for _ in range(30):
+        add(cache)
+    arrays = cache.arrays()
+    assert all(array.ndim == 1 for array in arrays.values())
+    other.restore(arrays)
+    for _ in range(2):
+        assert other.nbytes == cache.nbytes <= memory
+        ours, theirs = ([e for _, e in each._order.values()] for each in (other, cache))
+        assert len(ours) == len(theirs) > 5
+        for a, b in zip(ours, theirs, strict=True):
+            assert (a.number, a.solution.gap) == (b.number, b.solution.gap)
+            x, y = ((e.costs, e.solution.ones, e.solution.slack, *e.solution.extra) for e in (a, b))
+            for one, two in zip(x, y, strict=True):
+                np.testing.assert_array_equal(one, two, strict=True)
+        for key, known in cache._sets.items():
+            assert list(other._sets[key].groups) == list(known.groups)
+        for _ in range(40):  # they go on alike
+            add(cache, other)
+
+
 def test_an_entry_larger_than_the_cap_is_not_kept():
     cache = Cache(memory=1000)
     cache.add("k", np.zeros(1000), Solution(np.array([0], np.int32)))
@@ -812,14 +847,23 @@ def test_a_tree_above_the_threshold_is_found_if_there_is_one(
     rng = np.random.default_rng(30)
     amortized = Amortized(engine, "none", debug=True)
     graph = random_graph(rng, n, families, projective, single_root, keep)
-    start = engine.best(perturbed(rng, graph, 1.0)).heads
+    starts = [engine.best(perturbed(rng, graph, scale)).heads for scale in (1.0, 2.0, 0.0)]
+    met = 0
     for scale in (0.3, 0.003):
         for _ in range(15):
             graph = perturbed(rng, graph, scale)
             best = engine.best(graph)
             above = best.score + rng.normal()
-            result = amortized.solve(graph, above=above, start=start)
+            result = amortized.solve(graph, above=above, starts=starts)
             assert result.score == pytest.approx(graph.score(result.heads))
+            if isinstance(result, Recalled) and result.others:
+                assert result.condition == "search"
+                trees = [result.heads, *result.others]
+                scores = [graph.score(tree) for tree in trees]
+                assert scores == sorted(scores, reverse=True)
+                assert len({tree.tobytes() for tree in trees}) == len(trees) <= len(starts) + 1
+                assert all(np.isfinite(scores))
+                met += 1
             if best.score > above:
                 assert result.score > above
             else:
@@ -829,6 +873,7 @@ def test_a_tree_above_the_threshold_is_found_if_there_is_one(
                 assert bound <= above or not isinstance(result, Recalled)
     hits = amortized.statistics.hits
     assert hits["known"] + hits["search"] > 0
+    assert met <= hits["search"]
     assert hits["bound"] > 0
     assert amortized.statistics.solved == 30 - sum(hits.values())
 
@@ -863,7 +908,7 @@ def test_without_call_the_engine_is_not_asked_if_there_is_a_tree():
     assert engine.calls == 1  # no tree to start from
     graph = perturbed(rng, graph, 0.5)
     start = MST.best(perturbed(rng, graph, 1.0)).heads
-    result = amortized.solve(graph, above=MST.best(graph).score, start=start, call=False)
+    result = amortized.solve(graph, above=MST.best(graph).score, starts=[start], call=False)
     assert engine.calls == 1
     assert isinstance(result, Recalled)
     assert result.condition == "later"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -276,14 +277,33 @@ def test_schedules_and_damping_lead_to_one_fixed_point(schedule, damping, projec
         np.testing.assert_allclose(found.part_marginals[family], beliefs, atol=1e-9)
 
 
-def test_odds_and_log_odds_give_the_same_messages():
-    graph = random_graph(np.random.default_rng(6), 9, FAMILIES)
+@pytest.mark.parametrize("families", MODELS, ids=str)
+@pytest.mark.parametrize(("n", "arcs"), [(1, None), (2, None), (9, None), (9, 20), (23, 90)])
+def test_odds_and_log_odds_give_the_same_messages(n, arcs, families):
+    """For any numbers of children and of heads: groups of four are filled up, whole or in part."""
+    rng = np.random.default_rng(6)
+    graph = random_graph(rng, n, [f for f in families if n > 1 or f != PAIR], arcs=arcs)
     odds, logs = (
         BeliefPropagation(3, tolerance=0.0, damping=damping).expectations(graph)
         for damping in (0.0, 1e-300)
     )
     np.testing.assert_allclose(odds.marginals, logs.marginals, atol=1e-11)
     assert odds.log_z == pytest.approx(logs.log_z, abs=1e-9)
+    for family, beliefs in odds.part_marginals.items():
+        np.testing.assert_allclose(beliefs, logs.part_marginals[family], atol=1e-11)
+
+
+def test_what_was_solved_before_changes_nothing():
+    """Memory is used again, as it was left."""
+    rng, engine = np.random.default_rng(16), BeliefPropagation(iterations=3)
+    graphs = [random_graph(rng, n, FAMILIES, arcs=arcs) for n, arcs in ((4, 9), (5, None))]
+    first = [engine.expectations(graph) for graph in graphs]
+    engine.best(random_graph(rng, 30, FAMILIES, scale=300.0))
+    with ThreadPoolExecutor(2) as pool:
+        again = list(pool.map(engine.expectations, graphs * 20))
+    for found, wanted in zip(again, first * 20, strict=True):
+        assert found.marginals.tobytes() == wanted.marginals.tobytes()
+        assert found.log_z == wanted.log_z
 
 
 @pytest.mark.parametrize("projective", [False, True])
@@ -440,11 +460,16 @@ def test_the_same_input_gives_the_same_bits(options):
         assert beliefs.tobytes() == two.part_marginals[family].tobytes()
 
 
-def test_scores_are_log_potentials_after_the_scale():
-    graph = random_graph(np.random.default_rng(14), 5, (GRAND,))
-    calibrated = BeliefPropagation(scale=0.5).calibrated(4.0).best(graph)
-    wanted = BeliefPropagation().best(graph.scaled(2.0))
-    np.testing.assert_allclose(calibrated.marginals, wanted.marginals)
+@pytest.mark.parametrize(
+    "options", [{}, {"damping": 0.5}, {"anneal": 1}, {"product": "max"}], ids=str
+)
+@pytest.mark.parametrize("size", [1.0, 100.0])
+def test_scores_are_log_potentials_after_the_scale(options, size):
+    graph = random_graph(np.random.default_rng(14), 5, FAMILIES, scale=size)
+    graph.parts[PAIR][0] = -np.inf
+    calibrated = BeliefPropagation(3, scale=0.5, **options).calibrated(4.0).best(graph)
+    wanted = BeliefPropagation(3, **options).best(graph.scaled(2.0))
+    np.testing.assert_allclose(calibrated.marginals, wanted.marginals, atol=1e-12)
     assert calibrated.score == pytest.approx(graph.score(wanted.heads))
 
 
@@ -481,8 +506,11 @@ def test_what_cannot_be_propagated_is_refused():
     matrix[[0, 3, 2, 2], [3, 2, 1, 4]] = 0.0  # the arc 2 -> 4 crosses the root's
     crossing = ScoredGraph.from_matrix(matrix)
     assert BeliefPropagation().best(crossing).heads.tolist() == [-1, 2, 3, 0, 2]
+    for options in ({}, {"constraint": "exactly1"}):
+        with pytest.raises(NoTreeError):
+            BeliefPropagation(**options).best(replace(crossing, projective=True))
     with pytest.raises(NoTreeError):
-        BeliefPropagation().best(replace(crossing, projective=True))
+        BeliefPropagation(trees="projective").best(crossing)
     graph = random_graph(rng, 3, (GRAND,))
     graph.parts[GRAND][0] = np.nan
     with pytest.raises(ValueError, match="parts grand have scores that are not finite"):

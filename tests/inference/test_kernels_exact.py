@@ -193,6 +193,26 @@ def test_samples_have_the_frequencies_of_the_trees(kernel, method, single_root, 
     assert chisquare(counts, expected).pvalue > 1e-4
 
 
+@roots
+def test_walks_that_get_lost_favour_no_tree(single_root):
+    scores = np.random.default_rng(3).normal(size=(5, 5))
+    scores[1, 2] = scores[2, 1] = 7.0  # to and fro, a thousand times and, one in three, too often
+    every, totals = brute_force(scores, matrix_tree, single_root)
+    size = 20_000
+    heads = np.empty((size, 5), np.int32)
+    uniforms = np.random.default_rng(4).random((size, 8))
+    for one, tree in zip(
+        uniforms[:, None], heads[:, None], strict=True
+    ):  # each on its own patience
+        matrix_tree.sample(scores, 4, single_root, one, tree)
+    index = {tuple(tree): i for i, tree in enumerate(every.tolist())}
+    counts = np.bincount([index[tuple(tree)] for tree in heads.tolist()], minlength=len(every))
+    expected = size * np.exp(totals - logsumexp(totals))
+    often = expected >= 5
+    counts, expected = (np.append(x[often], x[~often].sum()) for x in (counts, expected))
+    assert chisquare(counts, expected).pvalue > 1e-4
+
+
 # All scores 0 make Z a count, known in closed form.
 COUNTS = {
     (nonprojective, False): [1, 3, 16, 125, 1296, 16807],  # (n+1)^(n-1)

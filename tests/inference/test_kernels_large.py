@@ -10,7 +10,8 @@ import pytest
 from cython_ext import eisner, matrix_tree
 from parser.graph import ScoredGraph
 from parser.inference import nonprojective, projective
-from parser.inference.first_order import PROJECTIVE
+from parser.inference.arrays import NoTreeError
+from parser.inference.first_order import MST, PROJECTIVE
 from parser.inference.lawler import k_best
 from parser.trees import is_projective, is_tree
 
@@ -33,6 +34,14 @@ def with_few_trees(n: int, seed: int) -> np.ndarray:
     scores = np.where(rng.random((n + 1, n + 1)) < 0.1, rng.normal(size=(n + 1, n + 1)), -np.inf)
     scores[heads[1:], np.arange(1, n + 1)] = rng.normal(size=n)
     return scores
+
+
+def has_tree(scores: np.ndarray) -> bool:
+    try:
+        nonprojective.best_tree(scores)
+    except NoTreeError:
+        return False
+    return True
 
 
 def assert_valid(heads: np.ndarray, functions, single_root: bool) -> None:
@@ -119,6 +128,28 @@ def test_scaled_weights_and_logs_agree(kernel, single_root, n, scale):
     (scaled, log_z), (logs, log_z_of_logs) = found
     assert log_z == pytest.approx(log_z_of_logs, rel=1e-13)
     np.testing.assert_allclose(scaled, logs, rtol=0, atol=1e-12)
+
+
+@roots
+@pytest.mark.parametrize("scale", [1, 5, 40])
+def test_short_sentences_side_by_side_give_the_bits_that_each_gives_alone(single_root, scale):
+    rng = np.random.default_rng(scale)
+    lengths = rng.integers(1, 70, size=150, dtype=np.int32)
+    scores = rng.normal(scale=scale, size=(150, 71, 71))
+    for sentence in scores[::3]:
+        heads, _ = projective.best_tree(sentence)
+        forbidden = rng.random(sentence.shape) < 0.5
+        forbidden[heads[1:], np.arange(1, 71)] = False
+        sentence[forbidden] = -np.inf
+    lengths[::3] = 70 - np.arange(50) // 5 * 7  # also 7: the tree is cut, and may be none
+    possible = [b for b in range(150) if has_tree(scores[b, : lengths[b] + 1, : lengths[b] + 1])]
+    scores, lengths = scores[possible], lengths[possible]
+    mu, log_z = nonprojective.marginals(scores, lengths, single_root=single_root)
+    for b, n in enumerate(lengths):
+        alone = np.empty((n + 1, n + 1))
+        one = np.ascontiguousarray(scores[b, : n + 1, : n + 1])
+        assert log_z[b] == matrix_tree.marginals(one, n, single_root, alone)
+        assert np.array_equal(mu[b, : n + 1, : n + 1], alone)
 
 
 @roots
@@ -267,16 +298,32 @@ def test_hundred_best_trees_are_distinct_trees_in_order(functions):
         assert_valid(tree, functions, True)
 
 
+@both
 @roots
 @pytest.mark.parametrize("decimals", [0, 9], ids=["ties", "no ties"])
 @pytest.mark.parametrize(("make", "n"), [(normal, 15), (with_few_trees, 25)])
-def test_projective_trees_from_spans_are_those_of_the_partition(single_root, decimals, make, n):
+def test_k_best_trees_are_those_of_the_partition(functions, single_root, decimals, make, n):
     scores = make(n, seed=2).round(decimals)
-    graph = ScoredGraph.from_matrix(scores, projective=True, single_root=single_root)
-    heads, values = projective.k_best(scores, 60, single_root=single_root)
-    partition = k_best(PROJECTIVE.best, graph, 60)
+    engine = PROJECTIVE if functions is projective else MST
+    graph = ScoredGraph.from_matrix(
+        scores, projective=functions is projective, single_root=single_root
+    )
+    heads, values = functions.k_best(scores, 60, single_root=single_root)
+    partition = k_best(engine.best, graph, 60)
     assert len(values) == len(partition) == len({tuple(tree) for tree in heads.tolist()})
     np.testing.assert_allclose(values, [result.score for result in partition], rtol=0, atol=1e-12)
+
+
+@roots
+@pytest.mark.parametrize("scores", [normal(40), normal(40, scale=1e5), 5.0 * normal(40).round()])
+def test_ten_best_of_all_trees_of_forty_words_are_those_of_the_partition(single_root, scores):
+    graph = ScoredGraph.from_matrix(scores, projective=False, single_root=single_root)
+    heads, values = nonprojective.k_best(scores, 10, single_root=single_root)
+    partition = [result.score for result in k_best(MST.best, graph, 10)]
+    np.testing.assert_allclose(values, partition, rtol=1e-13)
+    assert len({tuple(tree) for tree in heads.tolist()}) == 10
+    for tree in heads:
+        assert_valid(tree, nonprojective, single_root)
 
 
 @both

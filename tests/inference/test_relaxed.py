@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cython_ext.few_pairs import FewPairs
-from cython_ext.relaxation import candidates, gains
+from cython_ext.relaxation import candidates, gains, most_gains
 from cython_ext.tree_pairs import TreePairs
 from parser.features import CompactTable, Scorer, Vocabulary
 from parser.graph import (
@@ -217,6 +217,22 @@ def test_gains_are_divergences_of_two_outcomes():
     assert (reverse[mu == 0] == 0).all()
 
 
+@pytest.mark.parametrize("forward", [False, True])
+def test_bounds_on_scores_bound_the_gain(forward):
+    thetas = np.concatenate([np.linspace(-13.0, 13.0, 521), [1e-9, -1e-9, 0.0]])
+    mus = np.concatenate([np.geomspace(1e-12, 1.0, 60), 1.0 - np.geomspace(1e-9, 0.5, 30)])
+    mu, theta = (x.ravel() for x in np.meshgrid(mus, thetas))
+    gain = gains(mu, theta, forward)
+    for eps in (0.0, 1e-4, 0.1):
+        for room in (0.0, 0.3):
+            most = most_gains(theta - room, theta + 2 * room, eps, forward)
+            assert (np.where(gain > eps, gain, 0.0) <= mu * most * (1 + 1e-9) + 1e-15).all()
+    most = most_gains(theta, theta, 0.0, forward)
+    small = np.abs(theta) < 2
+    tight = 1.2 * mus.min() * most[small] + 1e-15
+    assert forward or (gains(np.full(small.sum(), mus.min()), theta[small], False) <= tight).all()
+
+
 @pytest.mark.parametrize("projective", [False, True])
 @pytest.mark.parametrize("start", ["warm", "cold"])
 @pytest.mark.parametrize("families", [(GRAND, SIB), (GRAND, SIB, CHILDSEQ, NOCROSS)])
@@ -381,6 +397,20 @@ def test_lazy_parts_add_the_same_factors_as_scores_that_are_there(projective, op
                 assert found.relaxation.added == eager.relaxation.added
                 asked[bounded] += found.relaxation.scored
     assert asked[True] < asked[False]
+
+
+def test_positions_of_more_kinds_than_are_kept():
+    """Bounds go by the kinds of positions; a sentence with too many has its own."""
+    rng = np.random.default_rng(14)
+    n = 70
+    arcs = 6 * n
+    graph = random_graph(rng, n, (GRAND, SIB), single_root=False, scale=0.5, arcs=arcs)
+    graph = replace(graph, scores=6.0 * graph.scores)
+    engine = RelaxedBeliefPropagation(rounds=inf, eps=1e-3, iterations=4)
+    eager, found = engine.best(graph), engine.best(lazy(graph, True))
+    assert found.marginals.tobytes() == eager.marginals.tobytes()
+    assert found.relaxation.added == eager.relaxation.added > 0
+    assert found.relaxation.scored < 0.9 * eager.relaxation.scored
 
 
 def test_expectations_of_lazy_parts_are_those_of_all():

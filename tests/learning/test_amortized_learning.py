@@ -14,7 +14,7 @@ from parser.inference.amortized import AmortizationError
 from parser.learning import Trainer
 from parser.learning.learners import loss_augmented
 from parser.model import Model, Settings, SettingsError
-from parser.treebank import read_all
+from parser.treebank import projective, read_all, roots
 
 SECOND_ORDER = {"factors": ("link", "childseq", "grand"), "prune": True, "prune_bits": 12}
 SSVM = Settings(
@@ -157,6 +157,41 @@ def test_the_dual_is_a_bound_that_no_pass_lowers(sentences, raw, changes):
     assert duals[-1] <= min(e.measures["primal"] for e in raw.history)
 
 
+def test_a_lazy_pass_takes_all_violated_trees_that_the_search_meets(sentences, raw):
+    trainer = run(sentences, amortize="lazy", debug=True, epochs=8)
+    most = max(e.measures["added"] for e in trainer.history)
+    assert most > len(sentences) >= max(e.measures["added"] for e in raw.history)
+    assert most <= len(sentences) * (2 + trainer.learner.STARTS)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [{"projective": True}, {"projective": False, "single_root": True}],
+    ids=["crossing", "several roots"],
+)
+def test_lazy_training_keeps_to_the_kind_of_trees_where_gold_trees_do_not(sentences, kind):
+    rng = np.random.default_rng(3)
+    odd = []
+    for s in sentences[:6]:
+        order = rng.permutation(len(s)) + 1
+        heads = np.full(len(s) + 1, -1)
+        for at, word in enumerate(order.tolist()):
+            several = at < 2 and not kind["projective"]
+            heads[word] = 0 if several else rng.choice([*order[:at], *[0] * (at == 0)])
+        odd.append(replace(s, heads=heads.astype(np.int32)))
+    settings = replace(SSVM, **kind)
+    ends = [run(odd, settings, amortize=mode, debug=bool(mode)) for mode in ("", "lazy")]
+    duals = [trainer.history[-1].measures["dual"] for trainer in ends]
+    assert all(trainer.learner.converged for trainer in ends)
+    assert not any(ends[1].learner.within_reach)
+    assert duals[1] <= ends[0].history[-1].measures["primal"]
+    assert duals[0] == pytest.approx(duals[1], rel=0.003)
+    for own in ends[1].learner.working:
+        for structure in own.values():
+            assert projective(structure.heads) or not settings.projective
+            assert len(roots(structure.heads)) == 1
+
+
 def test_the_lazy_primal_is_never_below_the_true_one(sentences):
     """Where bounds stand for trees, they count; a pass with trees put off has none."""
     trainer = run(sentences, amortize="lazy")
@@ -223,20 +258,34 @@ def test_threads_change_nothing(sentences):
     assert ends[0][1] == ends[1][1]
 
 
-def test_adaptive_training_goes_on_where_it_was(sentences, tmp_path):
-    settings = replace(SSVM, amortize="adaptive")
-    whole = run(sentences, settings)
-    stop = len(whole.history) - 2
+@pytest.mark.parametrize("at", [0.3, 0.9], ids=["early", "late"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"amortize": "lazy"},
+        {"amortize": "lazy", "epochs": 25, **SECOND_ORDER},
+        {"amortize": "adaptive"},
+        {"amortize": "seed", "epsilon": 1.0, "tau": 3},
+        {"amortize": "margin"},
+        {"amortize": "exact", "learner": "perceptron", "epochs": 10, **SECOND_ORDER},
+    ],
+    ids=["lazy", "second order", "adaptive", "tau", "margin", "perceptron"],
+)
+def test_an_interrupted_run_ends_in_the_same_model(sentences, tmp_path, changes, at):
+    settings = replace(SSVM, amortize_memory=1e-3, **changes)  # entries are evicted, too
+    whole = Trainer(settings, sentences)
+    whole.run().save(tmp_path / "whole")
+    stop = round(at * len(whole.history))
     checkpoint = tmp_path / "checkpoint"
     Trainer(replace(settings, epochs=stop), sentences, checkpoint=checkpoint).run()
     second = Trainer(settings, sentences, checkpoint=checkpoint)
     second.resume()
-    assert second.learner.stage == len(second.learner.stages) - 1
-    assert second.learner.amortized.epsilon == 0.0
-    second.run()
-    assert second.learner.converged
-    duals = [each.history[-1].measures["dual"] for each in (second, whole)]
-    assert duals[0] == pytest.approx(duals[1], rel=0.003)  # the cache is not kept
+    assert len(second.learner.amortized.cache) > 0 or changes["amortize"] == "lazy"
+    second.run().save(tmp_path / "resumed")
+    assert (tmp_path / "resumed").read_bytes() == (tmp_path / "whole").read_bytes()
+    ours, theirs = statistics(second), statistics(whole)
+    assert (ours.queries, ours.solved, ours.new) == (theirs.queries, theirs.solved, theirs.new)
+    assert ours.hits == theirs.hits
 
 
 # ---- debug, settings, the command line -----------------------------------------------------------

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from parser.model import Settings
 from parser.reproduction.chang_2015 import (
     BASE,
+    COSTLY,
+    EXPENSIVE,
     LAZY,
     METHODS,
     PAPER,
@@ -64,6 +67,19 @@ def test_exact_caches_save_calls_and_end_in_the_same_objective(results):
         assert ours[name][dual] == pytest.approx(raw[dual], rel=1e-3)
     for name in ("lazy", "epsilon 1", "epsilon 10"):
         assert ours[name][calls] < raw[calls]
+
+
+@pytest.mark.slow
+def test_engines_that_cost_more_are_called_less(results):
+    rows = results[0]["tables"]["costly_engines"]
+    assert [(row["engine"], row["cache"]) for row in rows] == list(product(COSTLY, EXPENSIVE))
+    for engine in COSTLY:
+        raw, exact, lazy = (row for row in rows if row["engine"] == engine)
+        assert lazy["calls_%"] < exact["calls_%"] <= raw["calls_%"] == 100
+        assert raw["training_s"] > raw["inference_s"] > 0
+        if "dual" not in engine:  # which gives up at some trees
+            assert lazy["training_speed-up"] > 1
+            assert exact["-D"] == pytest.approx(raw["-D"], rel=1e-6)
 
 
 @pytest.mark.slow

@@ -100,6 +100,8 @@ def test_what_is_proved_is_what_exact_engines_find(results):
         same = Solved(**own["engines"]["dual decomposition, projective"])
         proved = np.array(same.certified)
         assert np.array(same.score)[proved] == pytest.approx(np.array(dp.score)[proved])
+        here = Solved(**own["engines"]["projective DP, same arcs"])
+        assert (np.array(here.score) <= np.array(exact.score) + 1e-6).all()
 
 
 @pytest.mark.slow

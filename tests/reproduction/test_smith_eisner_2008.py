@@ -64,6 +64,26 @@ def test_the_report_has_the_rows_of_the_paper(results):
 
 
 @pytest.mark.slow
+def test_times_are_of_pruned_graphs_and_of_full_ones(results):
+    own = results[0]["languages"]["da"]
+    rows = tables(results[0])["times"]
+    assert [(row["arcs"], row["iterations"]) for row in rows] == [
+        ("as in Table 2", 5),
+        ("all", 5),
+        ("all", 3),
+    ]
+    places = (("table_2", "childseq"), ("all_arcs", "childseq"), ("all_arcs", "short"))
+    for row, (name, method) in zip(rows, places, strict=True):
+        bp, climbing = (Decoded(**own[name][key]) for key in (method, "climbing"))
+        assert row["ratio"] == pytest.approx(bp.seconds / climbing.seconds)
+        assert row["BP"] == f"{bp.uas:.2f}"
+    full = own["all_arcs"]
+    assert set(full) == {"childseq", "short", "dp", "climbing"}
+    assert all(40 < Decoded(**row).uas <= 100 for row in full.values())
+    assert full["climbing"]["seconds"] > full["dp"]["seconds"]
+
+
+@pytest.mark.slow
 def test_every_row_is_tested_against_the_row_above(results):
     rows = tables(results[0])["significance"]
     tested = {(row["against"], row["model"]) for row in rows}

@@ -1,0 +1,169 @@
+/* Chains of children on one side of a head, for all heads that it may have at once: the max-plus
+ * passes of ascent.pyx.
+ *
+ * Places are 0 for START, 1..count for the children, outwards, and count + 1 for END.  Tables over
+ * places have rows of `rows` doubles, a multiple of LANES, one for each head of the head.  A child
+ * that is sure cannot be passed over.
+ *
+ *     seq[triangle(j) + i]        of the adjacent places i < j
+ *     more[triangle(j) + i, r]    as much again, with a head of the head; or NULL
+ *     N[j, r]                     what the j-th child adds
+ */
+#ifndef ARCWISE_CHAINS_H
+#define ARCWISE_CHAINS_H
+
+#include "simd.h"
+
+INLINE index_t before(index_t row)
+{
+    return row * (row - 1) / 2;
+}
+
+/* best = max(best, x + weight + more), one group of LANES; more may be NULL */
+INLINE void reach(double *best, const double *x, double weight, const double *more)
+{
+    if (more)
+        FOR_LANES {
+            double term = x[lane] + weight + more[lane];
+            best[lane] = term > best[lane] ? term : best[lane];
+        }
+    else
+        FOR_LANES {
+            double term = x[lane] + weight;
+            best[lane] = term > best[lane] ? term : best[lane];
+        }
+}
+
+/* E[i] = N[i] + max_{j>i} seq[j, i] + more[j, i] + E[j], E[END] = 0, without N at START */
+INLINE void outwards(const double *N, const double *seq, const double *more, const char *sure,
+                     index_t count, index_t rows, double *E)
+{
+    index_t far = count + 1;
+    for (index_t r = 0; r < rows; r++)
+        E[far * rows + r] = 0.0;
+    for (index_t i = count; i >= 0; i--) {
+        if (i < count && sure[i + 1])
+            far = i + 1;
+        for (index_t r = 0; r < rows; r += LANES) {
+            const double *add = N + i * rows + r;
+            double best[LANES], *to = E + i * rows + r;
+            FOR_LANES { best[lane] = -INFINITY; }
+            for (index_t j = far; j > i; j--)
+                reach(best, E + j * rows + r, seq[before(j) + i],
+                      more ? more + (before(j) + i) * rows + r : more);
+            if (i)
+                FOR_LANES { to[lane] = best[lane] + add[lane]; }
+            else
+                FOR_LANES { to[lane] = best[lane]; }
+        }
+    }
+}
+
+/* max_r W + F[j] + E[j] */
+INLINE double through(const double *W, const double *F, const double *E, index_t rows)
+{
+    double best[LANES];
+    FOR_LANES { best[lane] = -INFINITY; }
+    for (index_t r = 0; r < rows; r += LANES)
+        FOR_LANES {
+            double term = W[r + lane] + F[r + lane] + E[r + lane];
+            best[lane] = term > best[lane] ? term : best[lane];
+        }
+    return largest(best);
+}
+
+/* max over i, j, low <= i < at < j <= far, and r */
+INLINE double around(const double *W, const double *F, const double *E, const double *seq,
+                     const double *more, index_t low, index_t at, index_t far, index_t rows)
+{
+    double top[LANES];
+    FOR_LANES { top[lane] = -INFINITY; }
+    for (index_t j = at + 1; j <= far; j++)
+        for (index_t r = 0; r < rows; r += LANES) {
+            const double *beyond = E + j * rows + r, *other = W + r;
+            double best[LANES];
+            FOR_LANES { best[lane] = -INFINITY; }
+            for (index_t i = low; i < at; i++)
+                reach(best, F + i * rows + r, seq[before(j) + i],
+                      more ? more + (before(j) + i) * rows + r : more);
+            FOR_LANES {
+                double term = best[lane] + beyond[lane] + other[lane];
+                top[lane] = term > top[lane] ? term : top[lane];
+            }
+        }
+    return largest(top);
+}
+
+/* F[j] = N[j] + max_{i<j} F[i] + seq[j, i] + more[j, i], F[START] = 0, without N at END.  On the
+ * way each child that is not sure loses change[j] = share (best with it - best without).  W: what
+ * else there is for each head; top: the best of all, before and (returned) after. */
+INLINE double inwards(const double *W, const double *N, const double *E, const double *seq,
+                      const double *more, const char *sure, index_t count, index_t rows,
+                      double share, double top, double tie, double *F, double *change)
+{
+    index_t low = 0, far = 0;
+    for (index_t r = 0; r < rows; r++)
+        F[r] = 0.0;
+    for (index_t j = 1; j <= count + 1; j++) {
+        const double *at = E + j * rows;
+        double *own = F + j * rows, part = 0.0;
+        for (index_t r = 0; r < rows; r += LANES) {
+            double best[LANES];
+            FOR_LANES { best[lane] = -INFINITY; }
+            for (index_t i = low; i < j; i++)
+                reach(best, F + i * rows + r, seq[before(j) + i],
+                      more ? more + (before(j) + i) * rows + r : more);
+            FOR_LANES { own[r + lane] = best[lane]; }
+        }
+        if (j > count)
+            break;
+        if (sure[j])
+            low = j;
+        else {
+            double chosen = through(W, own, at, rows), without = top;
+            if (chosen >= top - tie) {
+                for (far = far > j ? far : j + 1; far <= count && !sure[far];)
+                    far++;
+                without = around(W, F, E, seq, more, low, j, far, rows);
+            }
+            if (chosen > -INFINITY && without > -INFINITY) {
+                part = share * (chosen - without);
+                top = chosen - part > without ? chosen - part : without;
+            }
+        }
+        change[j] = part;
+        for (index_t r = 0; r < rows; r++)
+            own[r] += N[j * rows + r] - part;
+    }
+    return top;
+}
+
+/* Numbers of rows that are common have copies. */
+
+KERNEL void look_outwards(const double *N, const double *seq, const double *more, const char *sure,
+                          index_t count, index_t rows, double *E)
+{
+    if (more)
+        outwards(N, seq, more, sure, count, rows, E);
+    else if (rows == LANES)
+        outwards(N, seq, NULL, sure, count, LANES, E);
+    else if (rows == 2 * LANES)
+        outwards(N, seq, NULL, sure, count, 2 * LANES, E);
+    else
+        outwards(N, seq, NULL, sure, count, rows, E);
+}
+
+KERNEL double share_inwards(const double *W, const double *N, const double *E, const double *seq,
+                            const double *more, const char *sure, index_t count, index_t rows,
+                            double share, double top, double tie, double *F, double *change)
+{
+    if (more)
+        return inwards(W, N, E, seq, more, sure, count, rows, share, top, tie, F, change);
+    if (rows == LANES)
+        return inwards(W, N, E, seq, NULL, sure, count, LANES, share, top, tie, F, change);
+    if (rows == 2 * LANES)
+        return inwards(W, N, E, seq, NULL, sure, count, 2 * LANES, share, top, tie, F, change);
+    return inwards(W, N, E, seq, NULL, sure, count, rows, share, top, tie, F, change);
+}
+
+#endif
