@@ -52,7 +52,7 @@ from parser.treebank import read_all
 @click.option("--rate", type=float, help="Of the CRF, for a sentence.  [default: 0.1]")
 @click.option("--l2", type=float, help="Penalty of the CRF, a sentence.  [default: 0]")
 @click.option("--batch", type=int, help="Sentences in a step of the CRF.  [default: 1]")
-@click.option("--svm-c", type=float, help="Cost C of the structured SVM.  [default: 0.003]")
+@click.option("--svm-c", type=float, help="Cost C of the structured SVM.  [default: 0.006]")
 @click.option(
     "--delta",
     type=float,

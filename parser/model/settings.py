@@ -95,7 +95,7 @@ class Settings:
     optimizer: str = "sgd"
     rate: float = 0.1
     l2: float = 0.0
-    svm_c: float = 0.003
+    svm_c: float = 0.006
     delta: float = 0.1
     inner_passes: int = 1
     interleave: bool = True
