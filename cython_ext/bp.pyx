@@ -30,6 +30,7 @@ import numpy as np
 
 from cython_ext cimport arborescence, eisner, matrix_tree
 from cython_ext.clock cimport now
+from cython_ext.elimination cimport adjoint_weights, eliminate_weights, log_choices
 from cython_ext.layout cimport Layout, Places, checked, side_count, sided_arc, triangle
 from cython_ext.propagators cimport (
     CAP, Chain, Word, add_prefix, chain_beliefs, crossing_of, crossing_sums, exactly_one,
@@ -77,15 +78,6 @@ cdef extern from "messages.h" nogil:
     double largest_change(const double* x, const double* y, Py_ssize_t n)
     void add_families(const double* base, double** families, int count, Py_ssize_t n, double* sum)
     enum: LANES
-
-cdef extern from "elimination.h" nogil:
-    double log_choices(const double* w, double* sums, Py_ssize_t stride, Py_ssize_t n)
-    double eliminate_weights(double* F, double* FT, double* d, Py_ssize_t stride, Py_ssize_t n,
-                             bint single_root)
-    void adjoint_weights(double* F, const double* FT, const double* d, double* A, double* x,
-                         double* B, Py_ssize_t stride, Py_ssize_t n, bint single_root,
-                         double least)
-
 
 cdef enum:
     GRAND_ROWS = 0

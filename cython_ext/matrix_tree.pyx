@@ -41,20 +41,13 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from cython_ext.batch cimport allocate, sum_one, words
+from cython_ext.elimination cimport (
+    adjoint_weights, eliminate_weights, log_choices, weights_times,
+)
 from cython_ext.semiring cimport (
     LOG, SUM, all_below_infinity, draw, log_plus_rows, logarithms, one, plus, scaled_weights,
     times, wide_columns, zero,
 )
-
-cdef extern from "elimination.h" nogil:
-    double log_choices(const double* w, double* sums, Py_ssize_t stride, Py_ssize_t n)
-    double eliminate_weights(double* F, double* FT, double* d, Py_ssize_t stride, Py_ssize_t n,
-                             bint single_root)
-    void adjoint_weights(double* F, const double* FT, const double* d, double* A, double* x,
-                         double* B, Py_ssize_t stride, Py_ssize_t n, bint single_root,
-                         double least)
-    void weights_times(const double* w, const double* A, Py_ssize_t stride, Py_ssize_t n,
-                       double* mu, Py_ssize_t mu_stride)
 
 cdef extern from "lanes.h" nogil:
     enum: LANES
