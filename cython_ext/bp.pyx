@@ -37,7 +37,9 @@ from cython_ext.propagators cimport (
     expected_crossing, pair_message, pair_total, run_chain, run_heads, run_joined, sigmoid,
     with_false,
 )
-from cython_ext.semiring cimport LOG, MAX, add_sizes, exponentials, logarithms, plus
+from cython_ext.semiring cimport (
+    LOG, MAX, add_sizes, exponentials, largest_change, logarithms, plus,
+)
 
 cdef extern from "messages.h" nogil:
     double largest_size(const double* x, Py_ssize_t n)
@@ -75,7 +77,6 @@ cdef extern from "messages.h" nogil:
     void tree_messages(const double* A, double* rest, const double* shift, double cap,
                        Py_ssize_t n, double* lam)
     void sigmoids(const double* x, double range, Py_ssize_t n, double* out)
-    double largest_change(const double* x, const double* y, Py_ssize_t n)
     void add_families(const double* base, double** families, int count, Py_ssize_t n, double* sum)
     enum: LANES
 

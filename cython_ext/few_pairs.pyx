@@ -25,13 +25,12 @@ from cython_ext cimport eisner
 from cython_ext.batch cimport reserve
 from cython_ext.clock cimport now
 from cython_ext.layout cimport Layout, Places, checked
-from cython_ext.semiring cimport exponentials
+from cython_ext.semiring cimport exponentials, largest_change
 from cython_ext.tree_pairs cimport TreePairs
 
 
 cdef extern from "relaxation.h" nogil:
     void unlikely_heads(const double* mu, Py_ssize_t stride, Py_ssize_t n, double* out)
-    double largest_change(const double* x, const double* y, Py_ssize_t n)
 
 
 cdef double SURE = 1e150         # odds beyond it and below its inverse are as good as certain

@@ -118,25 +118,6 @@ KERNEL void sigmoids(const double *x, double range, index_t n, double *restrict 
     }
 }
 
-/* The largest |x[i] - y[i]|. */
-KERNEL double largest_change(const double *x, const double *y, index_t n)
-{
-    double top[LANES];
-    index_t i = 0;
-    FOR_LANES { top[lane] = 0.0; }
-    for (; i + LANES <= n; i += LANES) {
-        FOR_LANES {
-            double size = fabs(x[i + lane] - y[i + lane]);
-            top[lane] = size > top[lane] ? size : top[lane];
-        }
-    }
-    for (int lane = 0; i < n; i++, lane++) {
-        double size = fabs(x[i] - y[i]);
-        top[lane] = size > top[lane] ? size : top[lane];
-    }
-    return largest(top);
-}
-
 /* sum[i] = base[i] + what the families, of which some are NULL, say. */
 KERNEL void add_families(const double *base, double *const *families, int count, index_t n,
                          double *restrict sum)

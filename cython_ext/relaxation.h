@@ -89,24 +89,21 @@ INLINE index_t above(const double *x, double least, const double *cap, double pr
     return count;
 }
 
-/* Probability of two arcs, one of them with probability b and weight w, as in tree_pairs.pyx:
- *
- *     out[k] = b mu[k] - w W[k] (row[k] - base) (column[k] - less[k])
- *
- * within the bounds that their own probabilities put on it; and where it is `above`. */
-KERNEL index_t likely_marginals(double b, double w, const double *mu, const double *W,
-                                const double *row, double base, const double *column,
-                                const double *less, double *restrict out, double least,
-                                const double *cap, double product, index_t first, index_t n,
-                                int32_t *restrict found)
+/* Probabilities out[k] of two arcs, one of them with probability b, within the bounds that their own
+ * put on it: the product b mu[k], less what they have in common if `joint`; and where it is `above`. */
+INLINE index_t likely(int joint, double b, double w, const double *mu, const double *W,
+                      const double *row, double base, const double *column, const double *less,
+                      double *restrict out, double least, const double *cap, double product,
+                      index_t first, index_t n, int32_t *restrict found)
 {
     double top[LANES];
     FOR_LANES { top[lane] = 0.0; }
     for (index_t i = 0; i < n; i += LANES) {
         FOR_LANES {
             index_t k = i + lane;
-            double both = b * mu[k] - w * W[k] * (row[k] - base) * (column[k] - less[k]);
-            double low = b + mu[k] - 1.0, high = mu[k] < b ? mu[k] : b, value;
+            double both = b * mu[k], low = b + mu[k] - 1.0, high = mu[k] < b ? mu[k] : b, value;
+            if (joint)
+                both -= w * W[k] * (row[k] - base) * (column[k] - less[k]);
             both = both > low ? both : low;
             out[k] = both = both < high ? both : high;
             value = both * cap[k];
@@ -116,24 +113,27 @@ KERNEL index_t likely_marginals(double b, double w, const double *mu, const doub
     return above(out, least, cap, product, top, first, n, found);
 }
 
-/* The same for the product b mu[k]. */
+/* As in tree_pairs.pyx, where the one arc has weight w:
+ *
+ *     out[k] = b mu[k] - w W[k] (row[k] - base) (column[k] - less[k])
+ */
+KERNEL index_t likely_marginals(double b, double w, const double *mu, const double *W,
+                                const double *row, double base, const double *column,
+                                const double *less, double *restrict out, double least,
+                                const double *cap, double product, index_t first, index_t n,
+                                int32_t *restrict found)
+{
+    return likely(1, b, w, mu, W, row, base, column, less, out, least, cap, product, first, n,
+                  found);
+}
+
+/* out[k] = b mu[k] */
 KERNEL index_t likely_products(double b, const double *mu, double *restrict out, double least,
                                const double *cap, double product, index_t first, index_t n,
                                int32_t *restrict found)
 {
-    double top[LANES];
-    FOR_LANES { top[lane] = 0.0; }
-    for (index_t i = 0; i < n; i += LANES) {
-        FOR_LANES {
-            index_t k = i + lane;
-            double both = b * mu[k], low = b + mu[k] - 1.0, high = mu[k] < b ? mu[k] : b, value;
-            both = both > low ? both : low;
-            out[k] = both = both < high ? both : high;
-            value = both * cap[k];
-            top[lane] = value > top[lane] ? value : top[lane];
-        }
-    }
-    return above(out, least, cap, product, top, first, n, found);
+    return likely(0, b, 0.0, mu, NULL, NULL, 0.0, NULL, NULL, out, least, cap, product, first, n,
+                  found);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -148,20 +148,6 @@ KERNEL void unlikely_heads(const double *mu, index_t stride, index_t n, double *
         for (index_t m = 0; m < stride; m++)
             out[m] += row[m] > 0.5 ? 0.0 : row[m];
     }
-}
-
-/* max |x[i] - y[i]|; n is a multiple of LANES. */
-KERNEL double largest_change(const double *x, const double *y, index_t n)
-{
-    double top[LANES];
-    FOR_LANES { top[lane] = 0.0; }
-    for (index_t i = 0; i < n; i += LANES) {
-        FOR_LANES {
-            double d = fabs(x[i + lane] - y[i + lane]);
-            top[lane] = d > top[lane] ? d : top[lane];
-        }
-    }
-    return largest(top);
 }
 
 /* ---- inverses -------------------------------------------------------------------------------- */

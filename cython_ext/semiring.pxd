@@ -34,6 +34,7 @@ cdef extern from "simd.h" nogil:
                               Py_ssize_t n, double* value)
     Py_ssize_t argmax_entering(const double* row, const double* given_up, const int64_t* top,
                                int64_t node, Py_ssize_t m, Py_ssize_t n, double* value)
+    double largest_change(const double* x, const double* y, Py_ssize_t n)
     void exponentials(double* x, Py_ssize_t n, double shift)
     double add_sizes(const double* x, double* P, Py_ssize_t n, double* most)
     double dot(const double* x, const double* y, Py_ssize_t n)

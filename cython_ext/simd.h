@@ -339,6 +339,25 @@ KERNEL void join_supernode(double *restrict column, int64_t *restrict enters,
     }
 }
 
+/* The largest |x[i] - y[i]|. */
+KERNEL double largest_change(const double *x, const double *y, index_t n)
+{
+    double top[LANES];
+    index_t i = 0;
+    FOR_LANES { top[lane] = 0.0; }
+    for (; i + LANES <= n; i += LANES) {
+        FOR_LANES {
+            double size = fabs(x[i + lane] - y[i + lane]);
+            top[lane] = size > top[lane] ? size : top[lane];
+        }
+    }
+    for (int lane = 0; i < n; i++, lane++) {
+        double size = fabs(x[i] - y[i]);
+        top[lane] = size > top[lane] ? size : top[lane];
+    }
+    return largest(top);
+}
+
 /* given_up += amount for the words inside a member. */
 KERNEL void give_up(double *given_up, double amount, const int64_t *top, int64_t member, index_t n)
 {

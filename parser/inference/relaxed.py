@@ -20,7 +20,6 @@ from parser.inference.engine import Relaxation, Result
 from parser.inference.first_order import MST
 
 RELAXED = (GRAND, SIB)  # families whose parts are added one by one
-RELAXED_ONLY = frozenset(RELAXED)
 SPENT = ("pair", "tree", "separation", "scoring", "decode")
 UNLIKELY = 1e-3  # pairs that are no factor and less likely have belief 0 in `expectations`
 
@@ -169,7 +168,7 @@ class RelaxedBeliefPropagation(BeliefPropagation):
     stop: float = 0.0
 
     name = "relaxed-bp"
-    lazy = RELAXED_ONLY
+    lazy = frozenset(RELAXED)
     choices: ClassVar = {
         **CHOICES,
         "gain": ("reverse", "forward"),
@@ -220,7 +219,7 @@ class RelaxedBeliefPropagation(BeliefPropagation):
     def _few(self, graph: ScoredGraph) -> bool:
         """Whether messages are those of `FewPairs`."""
         return (
-            graph.parts.keys() <= RELAXED_ONLY
+            graph.parts.keys() <= self.lazy
             and self.constraint == "tree"
             and self.schedule == "serial"
             and self.product == "sum"
