@@ -310,7 +310,7 @@ class Reference:
                 raise self._error(
                     wrong[0],
                     f"{roots[wrong[0]]} roots, where the conll18 rules want one "
-                    "(allow_multiple_roots scores it all the same)",
+                    "(allow multiple roots to score it all the same)",
                 )
 
     def _error(self, index: int, reason: str) -> EvaluationError:

@@ -99,12 +99,20 @@ def peers(scores: np.ndarray) -> Iterator[tuple[str, Call, int]]:
     if torch and (torch_struct := optional("torch_struct")):
         arcs = torch.tensor(scores[:, 1:, 1:]).clone()
         arcs[:, range(n), range(n)] = torch.tensor(scores[:, 0, 1:])  # its roots: the diagonal
+        crf, projective_crf = torch_struct.NonProjectiveDependencyCRF, torch_struct.DependencyCRF
         for x, where, count in ((arcs, "batch", batch), (arcs[:1], "single", 1)):
             yield (
                 f"torch_struct matrix-tree marginals, {where}",
-                lambda x=x: torch_struct.NonProjectiveDependencyCRF(x.clone()).marginals,
+                lambda x=x: crf(x.clone()).marginals,
                 count,
             )
+            x = x.clone().requires_grad_() * 1  # it writes into what it makes of a leaf tensor
+            for what in ("argmax", "marginals"):
+                yield (
+                    f"torch_struct projective {what}, multi root, {where}",
+                    lambda x=x, what=what: getattr(projective_crf(x), what),
+                    count,
+                )
     if n <= 40 and (networkx := optional("networkx")):
         graph = networkx.DiGraph()
         graph.add_weighted_edges_from(
