@@ -20,12 +20,16 @@ NOCROSS parts.
 With a single root r, moving a word m to the root is a change of two heads: r becomes a child of
 m.  Before it, m was below r, and the children of m stay, so the result is a tree again.
 """
-from libc.stdint cimport int64_t
-from libc.stdlib cimport calloc, free
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
+from cython_ext.grandsib cimport Chart, inside, prepare, walk
 from cython_ext.layout cimport (
-    Layout, Places, checked, cross, find_arc, outward, side_count, sided_arc, triangle,
+    Layout, Places, checked, cross, find_arc, outward, side_count, triangle,
 )
+from cython_ext.semiring cimport MAX
 
 cdef double LEAST_GAIN = 1e-10
 
@@ -112,17 +116,31 @@ cdef inline double inserted(const double* rows, int inner, int at, int outer) no
             - rows[triangle(outer) + inner])
 
 
-cdef inline double attached(Climb* c, int a, int h, int side, int at, int inner,
-                            int outer) noexcept nogil:
-    """What a brings, as defined above, with ``under`` up to date; its head and places on a side."""
+cdef double attach(Climb* c, int a) noexcept nogil:
+    """What a brings, as defined above, with ``under`` up to date.
+
+    O(children of its head), O(n) with NOCROSS.
+    """
     cdef Places* p = c.p
-    cdef int above = c.arc[h]
+    cdef int h = p.heads[a], side = p.modifiers[a] > h, at = outward(p, a), above = c.arc[h]
+    cdef int inner = 0, outer = side_count(p, h, side) + 1, place, x
     cdef double value = c.link[a]
     if c.grand != NULL and h:
-        value += c.grand[p.grand[above] + p.n_left[h] + (at - 1 if side else -at)]
+        value += c.grand[p.grand[above] + p.rank[a]]
     value += c.under[a]
     if c.sib != NULL or c.nocross != NULL:
         value += pairs(c, a)
+    if c.childseq == NULL and c.grandsib == NULL:
+        return value
+    x = c.nearest[2 * h + side]
+    while x:
+        place = outward(p, c.arc[x])
+        if place > at:
+            outer = place
+            break
+        if place < at:
+            inner = place
+        x = c.next[x]
     if c.childseq != NULL:
         value += inserted(c.childseq + p.childseq[2 * h + side], inner, at, outer)
     if c.grandsib != NULL and h:
@@ -132,41 +150,50 @@ cdef inline double attached(Climb* c, int a, int h, int side, int at, int inner,
     return value
 
 
-cdef double attach(Climb* c, int a) noexcept nogil:
-    """The same of any arc.  O(children of its head), O(n) with NOCROSS."""
+cdef void insert_all(Climb* c, int h, int side, const double* rows) noexcept nogil:
+    """Add to every arc out of h on a side what it changes in the sequence of children."""
     cdef Places* p = c.p
-    cdef int h = p.heads[a], side = p.modifiers[a] > h, at = outward(p, a)
-    cdef int inner = 0, outer = side_count(p, h, side) + 1, place, x
-    if c.childseq != NULL or (c.grandsib != NULL and h):
-        x = c.nearest[2 * h + side]
-        while x:
-            place = outward(p, c.arc[x])
-            if place > at:
-                outer = place
-                break
-            if place < at:
-                inner = place
-            x = c.next[x]
-    return attached(c, a, h, side, at, inner, outer)
+    cdef const int32_t* arcs = p.children + p.first[h] + p.n_left[h] - (0 if side else 1)
+    cdef int step = 1 if side else -1, end = side_count(p, h, side) + 1
+    cdef int x = c.nearest[2 * h + side], inner = 0, outer, last, at = 1
+    cdef const double* row
+    outer = outward(p, c.arc[x]) if x else end
+    while True:
+        row = rows + triangle(outer)
+        while at < outer:
+            c.attach[arcs[step * (at - 1)]] += rows[triangle(at) + inner] + row[at] - row[inner]
+            at += 1
+        if outer == end:
+            return
+        x, last = c.next[x], inner
+        inner, outer = outer, outward(p, c.arc[x]) if x else end
+        c.attach[arcs[step * (at - 1)]] += inserted(rows, last, at, outer)
+        at += 1
 
 
 cdef void attach_all(Climb* c, int h) noexcept nogil:
-    """The same of every arc out of h, from the head outwards, the children passed on the way."""
+    """`attach` of every arc out of h, each child of h passed once."""
     cdef Places* p = c.p
-    cdef int side, x, inner, outer, end, at, a
+    cdef const int32_t* arcs = p.children + p.first[h]
+    cdef const double* row = NULL
+    cdef int side, i, above = c.arc[h]
+    cdef double value
+    if c.grand != NULL and h:
+        row = c.grand + p.grand[above]
+    for i in range(p.first[h + 1] - p.first[h]):
+        value = c.link[arcs[i]]
+        if row != NULL:
+            value += row[i]
+        value += c.under[arcs[i]]
+        if c.sib != NULL or c.nocross != NULL:
+            value += pairs(c, arcs[i])
+        c.attach[arcs[i]] = value
     for side in range(0 if h else 1, 2):
-        end = side_count(p, h, side) + 1
-        x = c.nearest[2 * h + side]
-        inner, outer = 0, outward(p, c.arc[x]) if x else end
-        for at in range(1, end):
-            a = sided_arc(p, h, side, at)
-            if at < outer:
-                c.attach[a] = attached(c, a, h, side, at, inner, outer)
-                continue
-            x = c.next[x]
-            outer = outward(p, c.arc[x]) if x else end
-            c.attach[a] = attached(c, a, h, side, at, inner, outer)
-            inner = at
+        if c.childseq != NULL:
+            insert_all(c, h, side, c.childseq + p.childseq[2 * h + side])
+        if c.grandsib != NULL and h:
+            insert_all(c, h, side, c.grandsib + p.grandsib[above]
+                       + (p.childseq[2 * h + side] - p.childseq[2 * h]))
 
 
 cdef double total(Climb* c) noexcept nogil:
@@ -181,6 +208,26 @@ cdef double total(Climb* c) noexcept nogil:
             if c.sib != NULL or c.nocross != NULL:
                 twice += pairs(c, c.arc[h])
     return value + 0.5 * twice
+
+
+cdef void hang(Climb* c, const int* heads, bint single_root) noexcept nogil:
+    """Make a tree of arcs, and of the lists of children, which are empty."""
+    cdef Places* p = c.p
+    cdef int m, h, a
+    c.arc[0], c.root = -1, 0
+    for m in range(1, p.n + 1):          # inwards: each child is nearer than those before it
+        h, a = heads[m], p.offsets[m - 1]
+        while p.heads[a] < h:
+            a += 1
+        c.arc[m] = a
+        if h > m:
+            c.next[m], c.nearest[2 * h] = c.nearest[2 * h], m
+        elif h == 0 and single_root:
+            c.root = m
+    for m in range(p.n, 0, -1):
+        h = heads[m]
+        if h < m:
+            c.next[m], c.nearest[2 * h + 1] = c.nearest[2 * h + 1], m
 
 
 cdef void insert(Climb* c, int a) noexcept nogil:
@@ -204,9 +251,9 @@ cdef void move(Climb* c, int a) noexcept nogil:
 
 
 cdef void refresh(Climb* c, int x) noexcept nogil:
-    """Compute the entries of the arcs out of x and into it."""
+    """Compute the entries of the arcs out of x and into it, whose children are others now."""
     cdef int a
-    if x:
+    if x and (c.grand != NULL or c.grandsib != NULL):
         look_below(c, x)
         for a in range(c.p.offsets[x - 1], c.p.offsets[x]):
             c.attach[a] = attach(c, a)
@@ -293,7 +340,56 @@ cdef void take(Climb* c, int a) noexcept nogil:
     elif c.sib != NULL or c.childseq != NULL or c.grand != NULL or c.grandsib != NULL:
         refresh(c, o)
         refresh(c, c.p.heads[a])
-        refresh(c, m)
+        attach_all(c, m)
+
+
+cdef int ascend(Climb* c, Move best, int* heads, double* score) noexcept nogil:
+    """Climb from the best move on, and keep ``heads`` and the score up to date; the moves."""
+    cdef Places* p = c.p
+    cdef int m, moves = 0
+    cdef double risen
+    while best.arc >= 0:
+        take(c, best.arc)
+        if best.root_arc >= 0:
+            take(c, best.root_arc)
+        risen = total(c)
+        if not risen > score[0]:         # a gain by rounding only, and without end perhaps
+            break
+        score[0] = risen
+        moves += 1
+        m = p.modifiers[best.arc]
+        heads[m] = p.heads[best.arc]
+        if best.root_arc >= 0:
+            heads[c.root], c.root = m, m
+        best = steepest(c)
+    return moves
+
+
+cdef void* lay_out(
+    Climb* c, Layout layout, const double[::1] scores, const double[::1] sib,
+    const double[::1] childseq, const double[::1] grand, const double[::1] grandsib,
+    const double[::1] nocross, bint projective,
+) except NULL:
+    """Allocate everything, in one piece to be freed."""
+    cdef Places* p = &layout.places
+    cdef void* memory
+    c.p, c.projective = p, projective
+    c.link = checked("candidate arcs", scores, p.arcs)
+    c.sib = checked("parts sib", sib, p.sib[p.n + 1])
+    c.childseq = checked("parts childseq", childseq, p.childseq[2 * p.n + 2])
+    c.grand = checked("parts grand", grand, p.grand[p.arcs])
+    c.grandsib = checked("parts grandsib", grandsib, p.grandsib[p.arcs])
+    c.nocross = checked("parts nocross", nocross, triangle(p.n))
+    memory = malloc(2 * p.arcs * sizeof(double) + 4 * (p.n + 1) * sizeof(int))
+    if memory == NULL:
+        raise MemoryError
+    c.attach = <double*>memory
+    c.under = c.attach + p.arcs
+    c.arc = <int*>(c.under + p.arcs)
+    c.next = c.arc + p.n + 1
+    c.nearest = c.next + p.n + 1
+    memset(c.next, 0, 3 * (p.n + 1) * sizeof(int))
+    return memory
 
 
 def climb(
@@ -315,50 +411,65 @@ def climb(
     move, on average; times children with SIB or GRANDSIB, times n with NOCROSS.  O(arcs + n)
     memory.
     """
-    cdef Places* p = &layout.places
     cdef Climb c
-    cdef Move best
-    cdef int m, moves = 0
-    cdef double score, start, risen
-    cdef void* memory
-    c.p, c.projective, c.root = p, projective, 0
-    c.link = checked("candidate arcs", scores, p.arcs)
-    c.sib = checked("parts sib", sib, p.sib[p.n + 1])
-    c.childseq = checked("parts childseq", childseq, p.childseq[2 * p.n + 2])
-    c.grand = checked("parts grand", grand, p.grand[p.arcs])
-    c.grandsib = checked("parts grandsib", grandsib, p.grandsib[p.arcs])
-    c.nocross = checked("parts nocross", nocross, triangle(p.n))
-    memory = calloc(1, 2 * p.arcs * sizeof(double) + 4 * (p.n + 1) * sizeof(int))
-    if memory == NULL:
-        raise MemoryError
-    c.attach = <double*>memory
-    c.under = c.attach + p.arcs
-    c.arc = <int*>(c.under + p.arcs)
-    c.next = c.arc + p.n + 1
-    c.nearest = c.next + p.n + 1
+    cdef int moves
+    cdef double score, start
+    cdef void* memory = lay_out(&c, layout, scores, sib, childseq, grand, grandsib, nocross,
+                                projective)
     with nogil:
-        c.arc[0] = -1
-        for m in range(1, p.n + 1):
-            insert(&c, find_arc(p, heads[m], m))
-            if single_root and heads[m] == 0:
-                c.root = m
+        hang(&c, &heads[0], single_root)
         refresh_all(&c)
         score = start = total(&c)
-        while True:
-            best = steepest(&c)
-            if best.arc < 0:
-                break
-            take(&c, best.arc)
-            if best.root_arc >= 0:
-                take(&c, best.root_arc)
-            risen = total(&c)
-            if not risen > score:        # a gain by rounding only, and without end perhaps
-                break
-            score = risen
-            moves += 1
-            m = p.modifiers[best.arc]
-            heads[m] = p.heads[best.arc]
-            if best.root_arc >= 0:
-                heads[c.root], c.root = m, m
+        moves = ascend(&c, steepest(&c), &heads[0], &score)
         free(memory)
     return score, moves, score - start
+
+
+def best(
+    Layout layout,
+    const double[::1] scores,            # IN   as for climb
+    const double[::1] sib,
+    const double[::1] childseq,
+    const double[::1] grand,
+    const double[::1] grandsib,
+    const double[::1] nocross,
+    bint projective,
+    bint single_root,
+    int[::1] heads,                      # OUT  (n+1,)
+):
+    """Climb from the best projective tree under CHILDSEQ, GRAND and GRANDSIB; results as of climb.
+
+    -inf for the score if there is none, and ``heads`` undefined.  Scores must be finite.  Releases
+    the GIL.  Time and memory of grandsib.best_tree and of climb.
+    """
+    cdef Climb c
+    cdef Chart chart
+    cdef Move move
+    cdef bint partial
+    cdef int moves = 0
+    cdef double score, start
+    cdef void* charts
+    cdef void* memory = lay_out(&c, layout, scores, sib, childseq, grand, grandsib, nocross,
+                                projective)
+    try:
+        charts = prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, MAX, NULL)
+    except MemoryError:
+        free(memory)
+        raise
+    with nogil:
+        score = start = inside(&chart)
+        if score > -INFINITY:
+            walk(&chart, &heads[0], chart.stack)
+        free(charts)
+        if score > -INFINITY:
+            hang(&c, &heads[0], single_root)
+            # Under the families of the program no projective tree is better.
+            partial = c.sib != NULL or c.nocross != NULL
+            if partial or not projective:
+                refresh_all(&c)
+                move = steepest(&c)
+                if partial or move.arc >= 0:
+                    score = start = total(&c)
+                moves = ascend(&c, move, &heads[0], &score)
+        free(memory)
+    return score, moves, score - start if moves else 0.0

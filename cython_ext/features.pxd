@@ -31,5 +31,5 @@ cdef class Gradient:
     cdef Accumulator *sums
 
 
-cdef uint32_t hash_atoms(const int32_t[:, ::1] ids, const int32_t[:, ::1] atoms, uint64_t seed, int t,
-                         int n) noexcept nogil
+cdef void hash_atoms(const int32_t *ids, int fields, const int32_t *atoms, const uint64_t *seeds,
+                     Py_ssize_t expressions, int width, int t, int n, uint32_t *out) noexcept nogil

@@ -28,6 +28,29 @@ import numpy as np
 
 from cython_ext.hashing cimport END_ID, GOLDEN, PREFETCH, START_ID, mix
 
+cdef extern from * nogil:
+    """
+    #include "simd.h"
+
+    /* out = sum of k rows; those that come next are asked for meanwhile, not all at once. */
+    KERNEL void sum_slots(const float *w, const uint32_t *rows, int k, const uint32_t *next,
+                          int next_k, double *restrict out)
+    {
+        double total[16] = {0.0};
+        for (int i = 0; i < k || i < next_k; i++) {
+            if (i < next_k)
+                PREFETCH(w + (index_t)next[i] * 16);
+            if (i < k)
+                for (int s = 0; s < 16; s++)
+                    total[s] += w[(index_t)rows[i] * 16 + s];
+        }
+        memcpy(out, total, sizeof total);
+    }
+    """
+    void sum_slots(const float *w, const uint32_t *rows, int k, const uint32_t *next, int next_k,
+                   double *out)
+
+
 cdef enum:
     N_KINDS = 9
     MAX_DISTANCE = 40
@@ -55,22 +78,27 @@ cdef inline int bin_slot(int h, int m) noexcept nogil:
     return 2 + distance_bin(m - h) if h < m else 9 + distance_bin(h - m)
 
 
-cdef uint32_t hash_atoms(const int32_t[:, ::1] ids, const int32_t[:, ::1] atoms, uint64_t seed, int t,
-                         int n) noexcept nogil:
-    """Hash of an expression at position t: its atoms are rows (field, offset), field -1 ends them.
+cdef void hash_atoms(const int32_t *ids, int fields, const int32_t *atoms, const uint64_t *seeds,
+                     Py_ssize_t expressions, int width, int t, int n, uint32_t *out) noexcept nogil:
+    """Hashes of all expressions at position t, by ids (n+1, fields).
 
-    Of the positions -1 and n + 1, which stand for a part's START and END, all atoms are the same.
+    An expression is so many atoms, rows (field, offset), field -1 ends them.  Of the positions -1
+    and n + 1, which stand for a part's START and END, all atoms are the same.
     """
-    cdef uint64_t h = seed
-    cdef int at, value
-    cdef Py_ssize_t a
-    for a in range(atoms.shape[0]):
-        if atoms[a, 0] < 0:
-            break
-        at = t + atoms[a, 1] if 0 <= t <= n else t
-        value = START_ID if at < 0 else END_ID if at > n else ids[at, atoms[a, 0]]
-        h = mix(h ^ (<uint64_t>(value + 1) * GOLDEN))
-    return <uint32_t>(h >> 32)
+    cdef uint64_t h
+    cdef int at, value, a
+    cdef bint inside = 0 <= t <= n
+    cdef Py_ssize_t e
+    for e in range(expressions):
+        h = seeds[e]
+        for a in range(width):
+            if atoms[2 * a] < 0:
+                break
+            at = t + atoms[2 * a + 1] if inside else t
+            value = START_ID if at < 0 else END_ID if at > n else ids[at * fields + atoms[2 * a]]
+            h = mix(h ^ (<uint64_t>(value + 1) * GOLDEN))
+        out[e] = <uint32_t>(h >> 32)
+        atoms += 2 * width
 
 
 cdef struct Tokens:
@@ -188,7 +216,8 @@ cdef class Templates:
         cdef int pairs = <int>self.pairs.shape[0]
         cdef int alone_head = <int>self.alone_head.shape[0]
         cdef int alone_modifier = <int>self.alone_modifier.shape[0]
-        cdef int t, i, k
+        cdef int t, i, k, fields = <int>ids.shape[1]
+        cdef const int32_t *pair = &self.pairs[0, 0] if pairs else NULL
         cdef uint32_t *hashes = NULL
         out.n = n
         out.morph_width = width
@@ -217,11 +246,11 @@ cdef class Templates:
                         out.morph_modifier[t * width + k] = tagged(K_MODIFIER_MORPH, morph[t, i])
                         k += 1
                 out.n_morph[t] = k
-                for i in range(self.expressions.shape[0]):
-                    hashes[i] = hash_atoms(ids, self.expressions[i], self.seeds[i], t, n)
+                hash_atoms(&ids[0, 0], fields, &self.expressions[0, 0, 0], &self.seeds[0],
+                           self.expressions.shape[0], <int>self.expressions.shape[1], t, n, hashes)
                 for i in range(pairs):
-                    out.head[t * pairs + i] = hashes[self.pairs[i, 0]]
-                    out.modifier[t * pairs + i] = hashes[self.n_head + self.pairs[i, 1]]
+                    out.head[t * pairs + i] = hashes[pair[3 * i]]
+                    out.modifier[t * pairs + i] = hashes[self.n_head + pair[3 * i + 1]]
                 for i in range(alone_head):
                     out.alone_head[t * alone_head + i] = hashes[self.alone_head[i, 0]]
                 for i in range(alone_modifier):
@@ -329,26 +358,27 @@ cdef class Templates:
 
         1 if memory is short.
         """
-        cdef int t, side, k, i, j
+        cdef int n = s.n, p, k = 0, next_k
         cdef Py_ssize_t size = max(self.alone_head.shape[0], self.alone_modifier.shape[0])
-        cdef uint32_t *rows = <uint32_t *>malloc((size * (s.morph_width + 1) + 1) * sizeof(uint32_t))
-        cdef double *out
-        cdef const float *row
-        if rows == NULL:
+        cdef uint32_t *memory
+        cdef uint32_t *rows
+        cdef uint32_t *next
+        size = size * (s.morph_width + 1) + 1
+        memory = <uint32_t *>malloc(2 * size * sizeof(uint32_t))
+        if memory == NULL:
             return 1
-        for side in range(2):
-            for t in range(side, s.n + 1):
-                k = self.alone_rows(s, t, side == 0, rows)
+        rows, next = memory, memory + size
+        # Heads 0..n, then modifiers 0..n, of which the root has none; each step sums what the one
+        # before it asked for.
+        for p in range(2 * n + 3):
+            next_k = 0
+            if p <= 2 * n + 1 and p != n + 1:
+                next_k = self.alone_rows(s, p if p <= n else p - n - 1, p <= n, next)
                 if find != NULL:
-                    k = locate(find, rows, k, 0)
-                for i in range(k):
-                    PREFETCH(w + <Py_ssize_t>rows[i] * SLOTS_)
-                out = alone + (side * (s.n + 1) + t) * SLOTS_
-                for i in range(k):
-                    row = w + <Py_ssize_t>rows[i] * SLOTS_
-                    for j in range(SLOTS_):
-                        out[j] += row[j]
-        free(rows)
+                    next_k = locate(find, next, next_k, 0)
+            sum_slots(w, rows, k, next, next_k, alone + max(0, p - 1) * SLOTS_)
+            rows, next, k = next, rows, next_k
+        free(memory)
         return 0
 
     # ---- per arc -------------------------------------------------------------------------------

@@ -260,6 +260,7 @@ cdef void* prepare(Chart* chart, Layout layout, const double[::1] scores,
                    const double[::1] grandsib, bint single_root, int semiring,
                    Items* expected) except NULL
 cdef void begin(Chart* chart) noexcept nogil
+cdef double inside(Chart* chart) noexcept nogil
 cdef int ranges(Side* side, int* bounds) noexcept nogil
 cdef bint advance(Chart* chart, Side* side, int e) noexcept nogil
 cdef void gaps(Chart* chart, Side* side, Py_ssize_t j) noexcept nogil

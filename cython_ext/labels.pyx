@@ -11,6 +11,32 @@ import numpy as np
 
 from cython_ext.hashing cimport END_ID, GOLDEN, PREFETCH, START_ID, mix
 
+cdef extern from * nogil:
+    """
+    #include "simd.h"
+
+    /* total = sum of the rows of a word; those of the next word, if any, are asked for meanwhile */
+    KERNEL void sum_word(const float *table, index_t width, const int32_t *rows,
+                         const int32_t *next, index_t count, float *restrict total)
+    {
+        for (index_t r = 0; r < width; r++)
+            total[r] = 0.0f;
+        for (index_t k = 0; k < count; k++) {
+            if (next && next[k] >= 0)
+                for (index_t r = 0; r < width; r += 16)
+                    PREFETCH(table + next[k] * width + r);
+            if (rows[k] >= 0) {
+                const float *row = table + rows[k] * width;
+                for (index_t r = 0; r < width; r++)
+                    total[r] += row[r];
+            }
+        }
+    }
+    """
+    void sum_word(const float *table, Py_ssize_t width, const int32_t *rows, const int32_t *next,
+                  Py_ssize_t count, float *total)
+
+
 cdef enum:
     N_PLACES = 7
 
@@ -110,20 +136,13 @@ cdef inline void fetch(const int32_t[:, ::1] rows, const float[:, ::1] table,
 
 def scores(const int32_t[:, ::1] rows, const float[:, ::1] table, float[:, ::1] out):
     """out[m] = sum of the table's rows of word m+1; rows below 0 are skipped.  Releases the GIL."""
-    cdef Py_ssize_t m, k, r, n_labels = table.shape[1]
-    cdef const float *row
-    cdef float *total
+    cdef Py_ssize_t m, n = rows.shape[0]
     with nogil:
-        for m in range(rows.shape[0]):
-            fetch(rows, table, m)
-            total = &out[m, 0]
-            for r in range(n_labels):
-                total[r] = 0.0
-            for k in range(rows.shape[1]):
-                if rows[m, k] >= 0:
-                    row = &table[rows[m, k], 0]
-                    for r in range(n_labels):
-                        total[r] += row[r]
+        for m in range(n):
+            if m == 0:
+                fetch(rows, table, 0)
+            sum_word(&table[0, 0], table.shape[1], &rows[m, 0],
+                     &rows[m + 1, 0] if m + 1 < n else NULL, rows.shape[1], &out[m, 0])
 
 
 def train(const int32_t[:, ::1] rows, const int32_t[::1] gold, const float[:, ::1] allowed,

@@ -147,26 +147,41 @@ cdef class PartTemplates:
         cdef EncodedParts out = EncodedParts()
         cdef int n = <int>ids.shape[0] - 1, f, k, t, i, templates
         cdef int32_t[:, ::1] members
+        cdef Py_ssize_t width = self.expressions.shape[0]
+        cdef int32_t *chosen
         cdef uint32_t *target
-        hashed_array = np.empty((n + 3, self.expressions.shape[0]), np.uint32)
-        cdef uint32_t[:, ::1] hashed = hashed_array
+        cdef uint32_t *hashed
         out.n = n
+        if width == 0:
+            return out
+        chosen = <int32_t *>malloc((self.widest + 1) * sizeof(int32_t))
+        hashed = <uint32_t *>malloc((n + 3) * width * sizeof(uint32_t))
+        if chosen == NULL or hashed == NULL:
+            free(chosen)
+            free(hashed)
+            raise MemoryError
         with nogil:
             for t in range(-1, n + 2):
-                for i in range(self.expressions.shape[0]):
-                    hashed[t + 1, i] = hash_atoms(ids, self.expressions[i], self.seeds[i], t, n)
+                hash_atoms(&ids[0, 0], <int>ids.shape[1], &self.expressions[0, 0, 0], &self.seeds[0],
+                           width, <int>self.expressions.shape[1], t, n, hashed + (t + 1) * width)
         for f in self.members:
             members = self.members[f]
             templates = self.tables[f].templates
             for k in range(self.tables[f].positions):
                 target = <uint32_t *>malloc((n + 3) * templates * sizeof(uint32_t) + 1)
                 if target == NULL:
+                    free(chosen)
+                    free(hashed)
                     raise MemoryError
                 out.hashes[f][k] = target
                 with nogil:
+                    for i in range(templates):
+                        chosen[i] = members[i, k]
                     for t in range(n + 3):
                         for i in range(templates):
-                            target[t * templates + i] = hashed[t, members[i, k]]
+                            target[t * templates + i] = hashed[t * width + chosen[i]]
+        free(chosen)
+        free(hashed)
         return out
 
     def score(self, list sentences, list layouts, int family, const float[:, ::1] weights,

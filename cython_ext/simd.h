@@ -506,7 +506,7 @@ KERNEL void add_scaled(double a, const double *restrict x, double *restrict y, i
 /* Rows of a full table, or (low = 1) halves of its rows, to those of a compact one, in place, without
  * those that are not there; returns how many are left.  An entry of index has a bit for each of 32
  * rows and, above, the number of rows before them.  No branch: what is there cannot be predicted. */
-KERNEL int locate(const uint64_t *index, uint32_t *rows, int k, int low)
+KERNEL int locate_one_by_one(const uint64_t *index, uint32_t *rows, int k, int low)
 {
     int found = 0;
     for (int i = 0; i < k; i++) {
@@ -525,5 +525,47 @@ KERNEL int locate(const uint64_t *index, uint32_t *rows, int k, int low)
     }
     return found;
 }
+
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 8 && defined(__x86_64__) \
+    && defined(__GLIBC__)
+#include <immintrin.h>
+
+/* Eight at a time, in the same order. */
+__attribute__((unused, target("avx512f,avx512vl,avx512vpopcntdq,popcnt"))) static int
+locate_eights(const uint64_t *index, uint32_t *rows, int k, int low)
+{
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m128i shift = _mm_cvtsi32_si128(low);
+    int found = 0;
+    for (int i = 0; i < k; i += 8) {
+        __mmask8 some = k - i < 8 ? (__mmask8)((1 << (k - i)) - 1) : (__mmask8)255;
+        __m256i asked = _mm256_maskz_loadu_epi32(some, rows + i);
+        __m256i row = _mm256_srl_epi32(asked, shift);
+        __m256i half = _mm256_and_si256(asked, _mm256_set1_epi32(low));
+        __m256i bit = _mm256_sllv_epi32(one, _mm256_and_si256(row, _mm256_set1_epi32(31)));
+        __m512i entry = _mm512_i32gather_epi64(_mm256_srli_epi32(row, 5), index, 8);
+        __m256i present = _mm512_cvtepi64_epi32(entry);
+        __m256i before = _mm256_and_si256(present, _mm256_sub_epi32(bit, one));
+        __m256i at = _mm256_add_epi32(_mm512_cvtepi64_epi32(_mm512_srli_epi64(entry, 32)),
+                                      _mm256_popcnt_epi32(before));
+        __mmask8 there = _mm256_mask_test_epi32_mask(some, present, bit);
+        int count = __builtin_popcount(there);
+        at = _mm256_or_si256(_mm256_sll_epi32(at, shift), half);
+        _mm256_mask_storeu_epi32(rows + found, (__mmask8)((1 << count) - 1),
+                                 _mm256_maskz_compress_epi32(there, at));
+        found += count;
+    }
+    return found;
+}
+
+INLINE int locate(const uint64_t *index, uint32_t *rows, int k, int low)
+{
+    if (__builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vl"))
+        return locate_eights(index, rows, k, low);
+    return locate_one_by_one(index, rows, k, low);
+}
+#else
+#define locate locate_one_by_one
+#endif
 
 #endif

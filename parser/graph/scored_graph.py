@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cython_ext import layout
+from cython_ext import candidates, layout
 from cython_ext.layout import Layout
 from cython_ext.relaxation import PartBounds
 
@@ -87,13 +87,11 @@ class Arcs:
 
         GraphError names a word that is left without a head.
         """
-        if keep.all():
-            return self
-        counts = np.bincount(self.modifiers[keep], minlength=self.n + 1)[1:]
-        if not counts.all():
-            raise GraphError(f"word {int(np.argmin(counts)) + 1} is left without a possible head")
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        return Arcs(self.heads[keep], self.modifiers[keep], offsets)
+        try:
+            left = candidates.select(self.heads, self.modifiers, self.offsets, keep.view(np.uint8))
+        except ValueError as error:
+            raise GraphError(*error.args) from None
+        return Arcs(*left) if left else self
 
     def including(self, tree: np.ndarray) -> Arcs:
         """These arcs and those of the tree ``heads`` (n+1,)."""

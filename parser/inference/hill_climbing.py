@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -66,7 +66,13 @@ class HillClimbing(Engine):
             If the candidate arcs hold no tree of the graph's kind.
         """
         self.check(graph)
-        first = self.climb(graph, self.begin(graph))
+        parts = graph.parts
+        if self.start == "projective" and (GRAND in parts or GRANDSIB in parts):
+            first = self._run(climb.best, graph, np.empty(graph.n + 1, np.int32))
+            if first.score == -np.inf:  # no projective tree
+                first = self.climb(graph, self.begin(graph))
+        else:
+            first = self.climb(graph, self.begin(graph))
         if not self.restarts:
             return first
         others = (self.climb(graph, start) for start in self._random_starts(graph))
@@ -95,11 +101,18 @@ class HillClimbing(Engine):
 
     def climb(self, graph: ScoredGraph, start: np.ndarray) -> Result:
         """From one tree over the candidate arcs, of the graph's kind, to where it leads."""
-        heads = start.copy()
-        score, moves, gained = climb.climb(
+        return self._run(climb.climb, graph, start.copy())
+
+    def _run(self, kernel: Callable[..., tuple], graph: ScoredGraph, heads: np.ndarray) -> Result:
+        part = graph.parts.get
+        score, moves, gained = kernel(
             graph.arcs.layout,
             graph.scores,
-            *map(graph.parts.get, PARTS),
+            part(SIB),
+            part(CHILDSEQ),
+            part(GRAND),
+            part(GRANDSIB),
+            part(NOCROSS),
             graph.projective,
             graph.single_root,
             heads,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cython_ext import candidates
 from parser.features import Columns, CompactTable, Scorer
 from parser.graph import LINK, Arcs
 from parser.inference import default_engine
@@ -49,19 +50,13 @@ class Pruner:
             marginals = engine.expectations(graph).marginals
             keep = likely(marginals, graph.arcs, self.heads, self.threshold)
             tree = graph.fired(LINK, engine.best(graph).heads)
-            rescued = int((~keep[tree]).sum())
-            keep[tree] = True
+            rescued = candidates.mark(tree, keep.view(np.uint8))
             kept.append((graph.arcs.select(keep), rescued))
         return kept
 
 
 def likely(marginals: np.ndarray, arcs: Arcs, heads: int, threshold: float) -> np.ndarray:
-    """Boolean (arcs,): at most so many arcs a word, within `threshold` of its best.  O(arcs)."""
-    starts = arcs.offsets[:-1]
-    top = np.maximum.reduceat(marginals, starts)
-    keep = marginals >= threshold * top[arcs.modifiers - 1]
-    for m in np.flatnonzero(np.add.reduceat(keep, starts, dtype=np.intp) > heads).tolist():
-        own = slice(arcs.offsets[m], arcs.offsets[m + 1])
-        order = np.argsort(-marginals[own], kind="stable")
-        keep[own][order[heads:]] = False
-    return keep
+    """Boolean (arcs,): at most so many arcs a word, within `threshold` of its best."""
+    keep = np.empty(len(arcs), np.uint8)
+    candidates.likely(marginals, arcs.offsets, heads, threshold, keep)
+    return keep.view(bool)

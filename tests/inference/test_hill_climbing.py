@@ -163,6 +163,27 @@ def test_a_projective_start_is_the_best_projective_tree(families, projective, si
             assert HILL_CLIMBING.best(graph).moves == 0
 
 
+@kinds
+@roots
+@pytest.mark.parametrize(
+    "families",
+    [(GRAND,), (CHILDSEQ, GRAND), (CHILDSEQ, GRAND, GRANDSIB), EVERY],
+    ids=lambda families: "+".join(families),
+)
+def test_program_and_climb_in_one_call_are_one_after_the_other(families, projective, single_root):
+    rng = np.random.default_rng(8)
+    moves = 0
+    for n, keep in ((2, 1.0), (9, 0.7), (15, 0.6), (30, 0.5)):
+        graph = random_graph(rng, n, families, projective, single_root, keep)
+        result = HILL_CLIMBING.best(graph)
+        two = HILL_CLIMBING.climb(graph, HILL_CLIMBING.begin(graph))
+        assert (result.heads.tolist(), result.moves) == (two.heads.tolist(), two.moves)
+        assert result.score == pytest.approx(two.score, rel=1e-12)
+        assert result.gained == pytest.approx(two.gained, rel=1e-9, abs=1e-10)
+        moves += result.moves
+    assert moves > 0 or (projective and families != EVERY)
+
+
 def test_most_small_sibling_models_end_at_their_optimum():
     rng = np.random.default_rng(0)
     found = 0
@@ -261,8 +282,12 @@ def test_scores_that_are_not_finite_or_of_the_wrong_number_are_refused():
         tree = HillClimbing("mst").begin(graph)
         with pytest.raises(ValueError, match=f"parts {family} have scores that are not finite"):
             climb_from(tree, replace(graph, parts={family: scores}))
+        with pytest.raises(ValueError, match=f"parts {family} have scores that are not finite"):
+            HILL_CLIMBING.best(replace(graph, parts={**graph.parts, family: scores}))
         with pytest.raises(ValueError, match=rf"parts {family} have \d+ scores"):
             climb_from(tree, replace(graph, parts={family: scores[:-1]}))
+        with pytest.raises(ValueError, match=rf"parts {family} have \d+ scores"):
+            HILL_CLIMBING.best(replace(graph, parts={**graph.parts, family: scores[:-1]}))
 
 
 def test_it_has_no_marginals_and_names_a_wrong_argument():

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cython_ext import candidates
 from parser.features import Vocabulary
-from parser.graph import all_arcs
+from parser.graph import GraphError, all_arcs
 from parser.inference import default_engine
 from parser.learning import Trainer, TrainingError
 from parser.model import Parser, Settings, make_pruner
@@ -42,6 +43,33 @@ def test_a_word_keeps_its_most_likely_heads():
     assert kept.tolist() == [True] * 3 + [True, False, False] + [True] * 3
     kept = likely(marginals, arcs, heads=2, threshold=0.0)
     assert kept.tolist() == [True, False, True, True, True, False, True, True, False]
+
+
+def test_of_equal_heads_the_lowest_are_kept():
+    rng = np.random.default_rng(1)
+    arcs = all_arcs(9)
+    for heads in (1, 2, 5, 9):
+        for threshold in (0.0, 0.3, 1.0):
+            marginals = rng.integers(0, 6, len(arcs)) / 5
+            kept = likely(marginals, arcs, heads, threshold).reshape(9, 9)
+            for own, row in zip(marginals.reshape(9, 9), kept, strict=True):
+                order = sorted(range(9), key=lambda a: (-own[a], a))
+                best = {a for a in order[:heads] if own[a] >= threshold * own.max()}
+                assert set(np.flatnonzero(row)) == best
+
+
+def test_marked_arcs_are_selected():
+    arcs, keep = all_arcs(4), np.zeros(16, bool)
+    keep[[0, 5, 9, 13]] = True
+    assert candidates.mark(np.array([5, 6, 15], np.int32), keep.view(np.uint8)) == 2
+    kept = arcs.select(keep)
+    assert kept.offsets.tolist() == [0, 1, 3, 4, 6]
+    assert kept.heads.tolist() == arcs.heads[keep].tolist()
+    assert kept.modifiers.tolist() == [1, 2, 2, 3, 4, 4]
+    assert arcs.select(np.ones(16, bool)) is arcs
+    keep[[5, 6]] = False
+    with pytest.raises(GraphError, match="word 2 is left without a possible head"):
+        arcs.select(keep)
 
 
 def test_what_is_kept_is_within_the_limits_and_holds_a_tree(sentences):
