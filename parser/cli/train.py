@@ -74,14 +74,14 @@ from parser.treebank import read_all
     "--amortize",
     is_flag=False,
     flag_value="exact",
-    metavar="[seed|exact|margin|lazy|adaptive]",
+    metavar="[seed|exact|margin|near|lazy|adaptive]",
     help="Take trees of earlier passes where they still are best; SSVM, lazy: any that do, and ask "
     "the engine what they leave.  [exact if no value is given]",
 )
 @click.option(
     "--epsilon",
     type=float,
-    help="Of the paper's condition; above 0 trees are nearly the best.  [default: 0]",
+    help="Of the paper's condition, and of near; above 0 trees are nearly the best.  [default: 0]",
 )
 @click.option("--tau", type=int, help="Of so many such trees in a row one is exact.  [default: 0]")
 @click.option("--svm-memory", type=float, help="GiB of its vectors that it keeps.  [default: 2]")

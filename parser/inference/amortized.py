@@ -26,6 +26,7 @@ from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.hill_climbing import HILL_CLIMBING
 
 SEED, SHIFT, SLACK, MARGIN, DUAL = "seed", "shift", "slack", "margin", "dual"
+NEAR = "near"  # the only one that is not exact, but for seed with epsilon > 0
 KNOWN, SEARCH, BOUND, LATER = "known", "search", "bound", "later"  # where a threshold is given
 # What is tested, the cheapest first.  What passes seed with epsilon 0 passes shift, and what passes
 # shift passes slack and margin.  margin asks for the second best tree of each solved graph.
@@ -34,7 +35,9 @@ MODES: dict[str, tuple[str, ...]] = {
     "seed": (SEED,),
     "exact": (SEED, SHIFT, SLACK, DUAL),
     "margin": (SEED, SHIFT, SLACK, MARGIN, DUAL),
+    "near": (SEED, SHIFT, SLACK, DUAL, NEAR),
 }
+CONDITIONS = frozenset().union(*MODES.values())
 OVERHEAD = 1000  # bytes of an entry, and of a set, besides its arrays, by measurement
 
 
@@ -384,9 +387,13 @@ class Amortizer:
         its slack, nor than half of their sum.
     dual
         `further` says so.
+    near
+        What the slack test finds too much is in sum at most epsilon sum_i |c_i| over the 1's of s.
+        So c.z <= (1 + epsilon M) c.s for c.s > 0, as with condition (4) in Theorem 1, whose M has
+        the 1's of the best z, too; but no one coordinate needs to keep to it.
 
-    All but the seed's with epsilon > 0 are exact.  Where the solution itself is not wanted, but the
-    answer to a `Question`, these follow:
+    All but near, and the seed's with epsilon > 0, are exact.  Where the solution itself is not
+    wanted, but the answer to a `Question`, these follow:
 
     known, search
         The best of the cached solutions, or one that a search from there found, has a value above
@@ -395,7 +402,7 @@ class Amortizer:
         No vector has: c.z <= c.s + excess, with slacks, for the s of the newest entry, or of one of
         the best known solution's; or `Question.bound` says so.
     later
-        None of these, and the solver is not to be called.
+        None of the first two, and the solver is not to be called.
 
     A check takes O(d) for each of the few entries
     of one solution, and O(all ones) to find that solution.
@@ -429,8 +436,8 @@ class Amortizer:
                 raise ValueError(f"conditions: one of {', '.join(MODES)}, got {conditions!r}")
             conditions = MODES[conditions]
         self.conditions = frozenset(conditions)
-        for name in sorted(self.conditions - set(MODES["margin"])):
-            raise ValueError(f"conditions: {name!r} is not one of {', '.join(MODES['margin'])}")
+        for name in sorted(self.conditions - CONDITIONS):
+            raise ValueError(f"conditions: {name!r} is not one of {', '.join(sorted(CONDITIONS))}")
         if not 0.0 <= epsilon < np.inf:
             raise ValueError(f"epsilon: 0 or more, got {epsilon}")
         if tau < 0:
@@ -580,6 +587,8 @@ class Amortizer:
             return None
         if value > question.above:
             return Answer(best, value, name, np.inf)
+        if not question.solve:
+            return Answer(best, value, LATER, np.inf)
         ceiling = np.inf
         for entry in dict.fromkeys((newest, *found[0])) if found is not None else ():
             s = entry.solution
@@ -587,10 +596,9 @@ class Amortizer:
             ceiling = min(ceiling, float(costs[s.ones].sum()) + excess)
         if ceiling > question.above and newest is not None:
             ceiling = min(ceiling, question.bound(newest))
-        gap = max(0.0, ceiling - value)
-        if ceiling <= question.above:
-            return Answer(best, value, BOUND, gap)
-        return None if question.solve else Answer(best, value, LATER, gap)
+        if ceiling > question.above:
+            return None
+        return Answer(best, value, BOUND, max(0.0, ceiling - value))
 
     def _test(
         self, entry: Entry, costs: np.ndarray, blocks: np.ndarray | None
@@ -611,7 +619,10 @@ class Amortizer:
             return SLACK, 0.0
         if MARGIN in wanted and (plain <= s.gap or half <= s.gap / 2):
             return MARGIN, 0.0
-        return (SEED, full) if near else (None, np.inf)
+        if near:
+            return SEED, full
+        known = np.abs(costs[s.ones]).sum()
+        return (NEAR, full) if NEAR in wanted and full <= self.epsilon * known else (None, np.inf)
 
     def _verify(
         self, answer: Answer, costs: np.ndarray, solution: Solution, question: Question | None
@@ -634,8 +645,8 @@ class Recalled(Result):
     """A result that comes from the cache.
 
     condition: the test that it passed (`Amortizer`).  Its certificate has the gap that the test
-    leaves: none, but for condition (4) with epsilon > 0.  others: other trees that the search for
-    this one came to, (n+1,) each, distinct, better ones first.
+    leaves: none, but for near, and condition (4) with epsilon > 0.  others: other trees that the
+    search for this one came to, (n+1,) each, distinct, better ones first.
     """
 
     condition: str = ""
@@ -761,7 +772,7 @@ class Amortized(Engine):
             solver,
             blocks=graph.arcs.offsets,
             strengthen=lambda solution: self._strengthen(graph, solution, above is not None),
-            further=lambda entry: self._further(graph, families, costs, entry),
+            further=lambda entry: self._further(graph, families, costs, entry, above is None),
             question=None
             if above is None
             else Question(
@@ -854,8 +865,14 @@ class Amortized(Engine):
         return self._relaxation.bound(graph, known, solution.extra[1])
 
     def _further(
-        self, graph: ScoredGraph, families: list[str], costs: np.ndarray, entry: Entry
+        self,
+        graph: ScoredGraph,
+        families: list[str],
+        costs: np.ndarray,
+        entry: Entry,
+        whole: bool,
     ) -> str | None:
+        """whole: with the tests that take long, which a `Question` has its own for."""
         wanted, solution = self.amortizer.conditions, entry.solution
         if MARGIN in wanted and families and solution.gap > 0.0:
             change = costs - entry.costs
@@ -867,7 +884,7 @@ class Amortized(Engine):
             problem = costs, entry.costs, solution.slack, tree, arcs.offsets, arcs.heads
             if amortize.holds_single_root(*problem):
                 return SLACK
-        if DUAL in wanted and families:
+        if DUAL in wanted and families and whole:
             value = float(costs[solution.ones].sum())
             if Certificate(value, self._bound(graph, value, solution)).optimal:
                 return DUAL

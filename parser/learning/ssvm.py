@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,15 @@ import numpy as np
 from cython_ext import coordinate
 from cython_ext.features import SLOTS
 from parser.features import CompactTable, Scorer
-from parser.graph import CODES, LINK, ScoredGraph, all_arcs
-from parser.inference import Engine, Result
-from parser.inference.amortized import Recalled
+from parser.graph import CODES, LINK, GraphError, ScoredGraph, all_arcs
+from parser.inference import (
+    DUAL_DECOMPOSITION,
+    HILL_CLIMBING,
+    Engine,
+    Result,
+    default_engine,
+)
+from parser.inference.amortized import Recalled, most
 from parser.learning.learners import EPSILONS, Example, Learner, loss_augmented
 from parser.learning.weights import compact
 from parser.model.settings import Settings
@@ -47,11 +53,14 @@ class Structure:
 class Visit:
     """What inference found for an example under the present weights.
 
-    `slack` is the largest violation (a bound on it if the engine certifies no more), `projected`
+    `slack` is the largest violation that was met, and `bound` one on all of them, inf if there is
+    none.  `decided`: whether the engine, or a test in its place, has had its say.  `projected` is
     the largest projected gradient of the working set, and `found` are structures to be added.
     """
 
     slack: float
+    bound: float
+    decided: bool
     projected: float
     found: list[Structure]
 
@@ -76,15 +85,22 @@ class Ssvm(Learner):
     projected gradient of the inner pass before, until the others have converged.
 
     With `interleave`, the working set of a sentence is minimised right after its inference, too:
-    far fewer passes, as later sentences profit, but no primal.  Without, as in the paper's
-    Algorithm 1, inference sees all sentences under the same weights, on `jobs` threads, and the
-    primal comes for free.
+    far fewer passes, as later sentences profit.  Without, as in the paper's Algorithm 1, inference
+    sees all sentences under the same weights, on `jobs` threads.
 
     Training has converged when a pass under fixed weights added no tree and found no projected
     gradient above delta in the whole working set.  Then primal + D <= 2 delta sum A + C l delta^2
-    for l sentences, if the engine is exact.  With one that certifies a bound for each tree, the
-    primal is a bound, too, and the gap is valid; with one that is neither, such as hill climbing,
-    the primal is that of the trees that were found: a lower bound, though never below -D.
+    for l sentences, if the engine is exact.
+
+    Each pass has a gap that is true: from `dual`, -D once all sentences have been visited, to
+    `primal`, the least bound from above on the optimum that is known: the primal under the weights
+    of pass `of_pass`, or for 0 under w = 0, at most C sum n_i^2 for sentences of n_i words.  Once
+    training has converged it is that of the weights themselves.  A pass under fixed weights has it
+    for free if the engine is exact, or certifies a bound for each tree.  Otherwise (weights move,
+    trees are lazy, the engine is hill climbing) it is found anew in each pass whose number EVERY
+    divides, by `room_above` and no call of the engine: where weights move, by inference over all
+    sentences after it, on `jobs` threads, which is a tenth of the time of training.  No weight
+    depends on it.
 
     Amortized inference (`amortize`) goes the same way with fewer calls of the engine where its
     tests are exact.  Other modes go another way, and end lazy:
@@ -96,18 +112,18 @@ class Ssvm(Learner):
         there is none, a bound may say so.  The engine is asked for the rest, in passes after one
         that added trees to no more than FEW of the sentences; in others it is put off.
     epsilon
-        The paper's condition first, until a pass adds trees to no more than ENOUGH of the
+        The paper's condition, or near, first, until a pass adds trees to no more than ENOUGH of the
         sentences, or training has converged.  With adaptive epsilon this is 10, then 0.1 and lazy.
 
     The end is the same: a pass under fixed weights in which every sentence has the engine's tree,
-    or one proved to be the best, or a bound that leaves no gradient below -delta.  The primal is
-    from these bounds; there is none while nothing bounds the violations of some sentence.
+    or one proved to be the best, or a bound that leaves no gradient below -delta.
 
     Memory: 16 bytes a weight: w in float64, in float32 for scoring, and the mean; vectors up to
     `svm_memory` GiB, with the others made anew when they are needed, which changes no result; and
     8 bytes a word and some 400 for each tree of the working set.  A tree leaves it when alpha was 0
     at the end of IDLE passes in a row, so that it has at most IDLE trees a sentence besides those
-    in use.  A step takes time in proportion to the features of the trees' differences.
+    in use; if lazy, STARTS + 2 times as many.  A step takes time in proportion to the features of
+    the trees' differences.
 
     w is summed anew from the alphas after each pass, so that rounding errors do not add up, and a
     checkpoint is trees and alphas, and the cache if there is one.
@@ -116,10 +132,11 @@ class Ssvm(Learner):
     passes, the t-th counting t^recency.  That is the w of a mean of the alphas, so that its dual is
     no worse than the mean of theirs, and it parses better than the last one.
 
-    Loss: xi before the change.
+    Loss: the largest violation that is met, before the change.
     """
 
     IDLE = 5
+    EVERY = 5  # passes from one primal to the next, if it is not for free
     FEW, ENOUGH = 1 / 16, 1 / 4  # of the sentences
     STARTS = 3  # of a lazy search, besides the gold tree and the best of the cache
     ROUNDING = 1e-6  # of scores, which are float32
@@ -136,6 +153,8 @@ class Ssvm(Learner):
         self.passes = 0
         self.settled = False
         self.recheck = False
+        self.vouched = vouches(engine)
+        self.least = np.inf, 0  # primal, and the pass that it is of
         self.stages = stages(settings)
         self.stage = 0
         self.sparing = self.lazy
@@ -153,6 +172,11 @@ class Ssvm(Learner):
     def lazy(self) -> bool:
         """Whether any violated constraint will do."""
         return self.stages[self.stage][1]
+
+    @property
+    def measuring(self) -> bool:
+        """Whether the pass finds a primal, whatever it takes."""
+        return (self.passes + 1) % self.EVERY == 0
 
     @property
     def batch(self) -> int:
@@ -182,10 +206,13 @@ class Ssvm(Learner):
                 self.add(i, structure)
                 start = stop
             self.saved = {}
+        else:
+            self.least = s.svm_c * float(sum((len(e.heads) - 1) ** 2 for e in examples)), 0
         self.sum_up()
 
     def begin_pass(self) -> None:
-        self.slacks = 0.0  # sum of xi^2
+        self.bounds = 0.0  # sum of their squares
+        self.decided = True
         self.projected = 0.0
         self.calls = self.added = self.growing = 0
 
@@ -194,7 +221,8 @@ class Ssvm(Learner):
         run = self._map if len(batch) > 1 else map
         for example, visit in zip(batch, run(self.visit, batch), strict=True):
             loss += visit.slack
-            self.slacks += visit.slack**2
+            self.bounds += visit.bound**2
+            self.decided &= visit.decided
             self.projected = max(self.projected, visit.projected)
             self.calls += 1
             self.added += len(visit.found)
@@ -206,27 +234,18 @@ class Ssvm(Learner):
         return loss
 
     def end_epoch(self) -> None:
+        moved, measuring = self.moving, self.measuring
         self.passes += 1
-        dual = self.dual()
-        self.measures = {"dual": dual}
-        if not self.moving and self.slacks < np.inf:
-            primal = inner(self.w, self.w) / 2 + self.settings.svm_c * self.slacks
-            gap = (primal - dual) / primal if primal else 0.0
-            self.measures |= {"primal": primal, "gap": gap}
-        self.measures |= {
-            "calls": self.calls,
-            "added": self.added,
-            "trees": sum(map(len, self.working)),
-        }
         still = not self.added and self.projected <= self.settings.delta
-        decided = not self.sparing and self.slacks < np.inf
-        self.settled = still and not self.moving and decided
-        self.recheck = still and not self.settled
-        self.sparing = self.lazy and self.growing > self.FEW * len(self.examples)
         last = self.stage + 1 == len(self.stages)
-        if not last and (self.settled or self.growing <= self.ENOUGH * len(self.examples)):
+        ended = still and not moved and self.decided and not self.sparing
+        self.settled = ended and last
+        self.recheck = still and not ended
+        self.measure(np.inf if moved else self.bounds, measuring)
+        self.sparing = self.lazy and self.growing > self.FEW * len(self.examples)
+        if not last and (ended or self.growing <= self.ENOUGH * len(self.examples)):
             self.stage += 1
-            self.settled, self.sparing = False, self.lazy
+            self.sparing = self.lazy
             self.set_epsilon()
         if not self.settled:
             order = np.random.default_rng([self.settings.seed, 1, self.passes])
@@ -235,6 +254,29 @@ class Ssvm(Learner):
             self.sum_up()
         self.average()
         self.begin_pass()
+
+    def measure(self, slacks: float, measuring: bool) -> None:
+        """Of the pass that ends; slacks: the sum of xi^2 under its weights, inf if not known."""
+        if slacks == np.inf and (measuring or self.settled):
+            slacks = sum(bound**2 for bound in self._map(self.bound, self.examples))
+        primal = inner(self.w, self.w) / 2 + self.settings.svm_c * slacks
+        if primal < self.least[0] or self.settled:
+            self.least = primal, self.passes
+        dual, (primal, of_pass) = self.dual(), self.least
+        self.measures = {
+            "dual": dual,
+            "primal": primal,
+            "of_pass": of_pass,
+            "gap": (primal - dual) / primal if primal else 0.0,
+            "calls": self.calls,
+            "added": self.added,
+            "trees": sum(map(len, self.working)),
+        }
+
+    def bound(self, example: Example) -> float:
+        """On the violations of an example under the present weights, from above."""
+        _, graph = self.score(example)
+        return room_above(loss_augmented(graph, example.heads), example.heads)
 
     def average(self) -> None:
         """Let the mean over passes, kept in the sums of `Weights`, follow."""
@@ -269,16 +311,22 @@ class Ssvm(Learner):
         starts = [*gold, *(own[key].heads for key in worst)]
         result = self.best(example, graph, pull, starts)
         others = result.others if isinstance(result, Recalled) else ()
-        found = []
-        for at, heads in enumerate((result.heads, *others)):
+        met, found = [], []
+        for heads in (result.heads, *others):
             structure = own.get(heads.tobytes()) or self.structure(example, heads)
             violation = structure.loss - self.margin(example, structure)
             if structure.key not in own and violation - pull > self.settings.delta:
                 found.append(structure)
-            if at == 0:
-                violation += result.certificate.gap if result.certificate else 0.0
-            slack = max(slack, violation)
-        return Visit(slack, projected, found)
+            met.append(violation)
+        slack = max(slack, *met)
+        gap = result.certificate.gap if result.certificate else 0.0
+        if self.vouched and gap < np.inf:
+            bound = max(slack, met[0] + gap)
+        elif self.measuring and not self.moving:
+            bound = room_above(graph, example.heads)
+        else:
+            bound = np.inf
+        return Visit(slack, bound, gap < np.inf, projected, found)
 
     def best(
         self, example: Example, graph: ScoredGraph, pull: float, starts: Sequence[np.ndarray]
@@ -421,6 +469,7 @@ class Ssvm(Learner):
             "owners": np.array([i for i, _ in every], np.int64),
             "alphas": np.array([s.alpha for _, s in every]),
             "mean": self.weights.sums,
+            "least": np.array(self.least),
             "idle": np.array([s.idle for _, s in every], np.int64),
             "trees": np.concatenate(trees) if trees else np.zeros(0, np.int32),
             "state": np.array(
@@ -433,6 +482,8 @@ class Ssvm(Learner):
         self.passes, settled, recheck, self.stage, sparing = arrays["state"].tolist()
         self.settled, self.recheck, self.sparing = bool(settled), bool(recheck), bool(sparing)
         self.set_epsilon()
+        primal, of_pass = arrays["least"].tolist()
+        self.least = primal, int(of_pass)
         self.weights.sums[:] = arrays["mean"]
         self.saved = arrays
 
@@ -444,6 +495,37 @@ def stages(settings: Settings) -> tuple[tuple[float, bool], ...]:
     if settings.amortize == "adaptive":
         return tuple((epsilon, number > 0) for number, epsilon in enumerate(EPSILONS))
     return ((settings.epsilon, False), (0.0, True)) if settings.epsilon else ((0.0, False),)
+
+
+def vouches(engine: Engine) -> bool:
+    """Whether the engine's trees are the best, or its certificates say how far they are from it."""
+    try:
+        engine.proving()
+    except GraphError:
+        return False
+    return True
+
+
+RELAXED = replace(DUAL_DECOMPOSITION, sweeps=20, nodes=0)  # quick
+
+
+def room_above(graph: ScoredGraph, tree: np.ndarray) -> float:
+    """By how much others can be better than a tree (n+1,), at most.
+
+    The best one where an exact engine is cheap; the dual after a short ascent; or the sum of what
+    each word may have.
+    """
+    known = float(graph.score(tree))
+    engine = default_engine(projective=graph.projective, families=graph.families)
+    if engine is not HILL_CLIMBING:
+        bound = engine.best(graph).score
+    elif graph.families <= RELAXED.families:
+        bound = RELAXED.bound(graph, known, np.zeros((2, len(graph.scores))))
+    else:
+        families = sorted(graph.parts)
+        values = [graph.scores, *(graph.parts[family] for family in families)]
+        bound = most(graph, families, np.concatenate(values))
+    return max(0.0, bound - known)
 
 
 def inner(a: np.ndarray, b: np.ndarray) -> float:

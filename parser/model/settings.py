@@ -14,7 +14,7 @@ from parser.inference import Engine, default_engine, find_engine
 
 LEARNERS = ("mira", "perceptron", "crf", "ssvm")
 OPTIMIZERS = ("sgd", "adagrad")
-AMORTIZE = ("", "seed", "exact", "margin", "lazy", "adaptive")
+AMORTIZE = ("", "seed", "exact", "margin", "near", "lazy", "adaptive")
 
 
 class SettingsError(ValueError):
@@ -60,12 +60,13 @@ class Settings:
     svm_memory : GiB of its vectors that are kept; those beyond are made anew each time.
     amortize : "", or how training looks for trees among those of earlier passes before it calls the
         engine (`parser.inference.Amortized`): "seed", the paper's condition; "exact", also stronger
-        tests that are exact; "margin", also those that need second best trees; of the structured
-        SVM (`parser.learning.ssvm`) also "lazy", which takes any tree that is violated, and
+        tests that are exact; "margin", also those that need second best trees; "near", also the
+        paper's bound for epsilon, of the whole tree, not of each score; of the structured SVM
+        (`parser.learning.ssvm`) also "lazy", which takes any tree that is violated, and
         "adaptive", the paper's condition with epsilon 10, then lazy with 0.1, then with 0.
-    epsilon, tau : of the paper's condition; above 0, answers may be worse than the best; an SVM
-        ends lazy with 0.  Of tau
-        answers in a row for a sentence one is exact (0: no such rule).
+    epsilon, tau : of the paper's condition, and of near; above 0, answers may be worse than the
+        best; an SVM ends lazy with 0.  Of tau answers in a row for a sentence one is exact (0: no
+        such rule).
     amortize_memory : GiB of trees that are kept.
     label_epochs, label_rate, label_bits : of the labeller.
     """
@@ -167,6 +168,8 @@ class Settings:
             raise SettingsError(
                 f"amortize: {self.amortize} is for learner ssvm, and sets epsilon itself"
             )
+        if self.amortize == "near" and not self.epsilon:
+            raise SettingsError("amortize: near needs an epsilon above 0")
         if self.engine:
             try:
                 find_engine(self.engine)

@@ -11,6 +11,10 @@ run that needs more passes pays for them.  What is called exact has stronger tes
 (`parser.inference.Amortized`); lazy training takes any violated tree that it finds, and calls the
 engine for what no bound rules out (`parser.learning.ssvm`).  Rows with an epsilon have the paper's
 condition, until few trees are added, and end lazy, where the paper's stop with what they have.
+Near is a test of ours for the same epsilon: what the paper's condition asks of each score, which
+none of the first passes keeps to, it asks of their sum, and its answers are within Theorem 1.
+The gap of lazy passes is bounded by spanning trees or a short dual ascent, in every fifth pass: no
+calls, as no tree comes from it; its time counts.
 
 Spanning trees cost less than any cache, so that what calls are worth is measured with engines that
 take milliseconds, too: integer programs, and relaxations of second-order models, on few sentences.
@@ -31,7 +35,7 @@ import numpy as np
 from parser.evaluation import table
 from parser.graph import CHILDSEQ, GRAND, LINK, ScoredGraph
 from parser.inference import Amortized, Cache, Engine, Result, exact_engine
-from parser.inference.amortized import SEED, Recalled
+from parser.inference.amortized import NEAR, SEED, Recalled
 from parser.learning import Epoch, Trainer, fingerprint
 from parser.learning.cross_validation import assign
 from parser.model import Parser, Settings
@@ -67,6 +71,9 @@ def seed(epsilon: float, tau: int = 0) -> dict[str, Any]:
     return {"amortize": "seed", "epsilon": epsilon, "tau": tau}
 
 
+NEAR_1: dict[str, Any] = {"amortize": "near", "epsilon": 1.0}
+
+
 METHODS: dict[str, dict[str, dict[str, Any]]] = {  # by learner, the changes of each row
     SVM: {
         RAW: {},
@@ -77,11 +84,18 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {  # by learner, the changes of 
         "epsilon 10": seed(10.0),
         "epsilon 1, tau 5": seed(1.0, 5),
         "epsilon 1, tau 20": seed(1.0, 20),
+        "epsilon 1, near": NEAR_1,
         "exact": EXACT,
         "margin": {"amortize": "margin"},
         "lazy": LAZY,
     },
-    STRICT: {RAW: {}, "epsilon 1": seed(1.0), "exact": EXACT, "lazy": LAZY},
+    STRICT: {
+        RAW: {},
+        "epsilon 1": seed(1.0),
+        "epsilon 1, near": NEAR_1,
+        "exact": EXACT,
+        "lazy": LAZY,
+    },
     PERCEPTRON: {RAW: {}, "epsilon 1": seed(1.0), "exact": EXACT},
 }
 LEARNERS: dict[str, dict[str, Any]] = {
@@ -222,8 +236,8 @@ class Compared(Amortized):
 
     def solve(self, graph: ScoredGraph, key: Hashable = None, **question: Any) -> Result:
         result = super().solve(graph, key, **question)
-        by_epsilon = isinstance(result, Recalled) and result.condition == SEED
-        if by_epsilon and not result.certificate.optimal and self.ratios is not None:
+        nearly = isinstance(result, Recalled) and result.condition in (SEED, NEAR)
+        if nearly and not result.certificate.optimal and self.ratios is not None:
             start = time.thread_time()
             best = self.engine.best(graph).score
             if best > 0:
