@@ -20,19 +20,25 @@ At the start words have all of the scores, and what parts may add to an arc at m
 Then an automaton wants no child, and whatever children it has, -dn[h -> x] is no less than what x
 adds.  So x may be left out of the automaton, exactly, for as long as dn stays the same: it sleeps
 until h -> x is the best arc into x.  And an automaton waits for a visit only where the best arcs
-into words are others than it would have: when none waits they agree on D.
+into words are others than it would have: when none waits they agree on D.  One with no child awake
+keeps nothing back, SHARE = 1, and has nothing more to say until one wakes: it is idle.
 
 After each sweep over those that wait, the best tree by own is scored, and tree(own) in place of the
 sum over words is a smaller dual.  Where the best arcs into words are a cycle, all arcs that enter
 it get what it is better, and D loses as much, for each tree has such an arc; and so do all others
-into two words whose best arcs cross, if trees are projective.
+into two words whose best arcs cross, if trees are projective.  Often the best tree is found on the
+way: the best arcs, but that each cycle is entered where it is least worse, and that all but one of
+several roots get the next best head.  Where that is a tree it loses no more than any tree must.
 
 Then arcs leave.  No tree with the arc g -> m scores more than D less what own loses by it, and
 where that is below the best score met the arc is dropped.  Of a word with one arc left the head is
-known, and no automaton has a choice about it.
+known, and no automaton has a choice about it.  Arcs leave, too, which an automaton cannot have next
+to what is known, as a second root, and those which would close a cycle of known heads: they would
+hold the words to what no tree has, with a dual that falls for ever by less.
 
 If the bounds do not meet in some sweeps, an undecided word gets the best arc, or anything else:
-depth first, both from the multipliers of before, and with all children awake.
+depth first, both from the multipliers of before, and with all children awake, so that more arcs
+leave.
 
 With K candidates each way a visit costs O(K^3), less where children sleep.
 
@@ -58,17 +64,24 @@ cdef extern from "chains.h":
                          const double* more, const char* sure, Py_ssize_t count, Py_ssize_t rows,
                          double share, double top, double tie, double* F,
                          double* change) noexcept nogil
+    void most_between(const double* seq, Py_ssize_t count, double* most,
+                      Py_ssize_t step) noexcept nogil
+    void most_of_rows(const double* grand, const int* skip, Py_ssize_t heads, Py_ssize_t count,
+                      double* most) noexcept nogil
 
 cdef double SHARE = 0.7                  # of max-marginals, that is handed out
 cdef double ROUNDING = 1e-9              # bounds meet
 cdef double LESS = 0.5                   # of the gap where arcs were dropped last, to drop more
 cdef int NODE_SWEEPS = 4                 # at most, of a problem of branch and bound
+cdef double LITTLE = 0.1                 # of the gap, if a cycle is better by no more
+cdef double APART = 0.1                  # of the gap, that the arcs of a decision best differ by
 cdef double FALL = 0.1                   # of the gap in a sweep; else the dual does not fall
 
 
 cdef struct Side:                        # SCRATCH: what is left of one side of an automaton
     int count
     int* kids                            # (count,) arcs to the children
+    int* others                          # (width,) the best other arcs into them
     char* sure                           # (width,) the child's head is known
     double* V                            # (rows,) as in automata.pyx
     double* N                            # (width, rows) as in chains.h, and the next
@@ -93,7 +106,8 @@ cdef struct Ascent:
     int* n_rows                          # (n+1,)
     int* n_kids                          # (n+1, 2)
     int* waits                           # (n+1,) automata to be visited
-    size_t ints                          # in these six
+    int* idle                            # (n+1,) those that were visited without children awake
+    size_t ints                          # in these seven
     bint chooses                         # SCRATCH of an automaton, as all that follows
     bint lone
     int h
@@ -105,12 +119,17 @@ cdef struct Ascent:
     double* F                            # (width, rows) the best up to the j-th child
     double* W                            # (rows,) the other side and up
     double* change                       # (width,)
+    int64_t* grand                       # (rows,) where GRAND parts of a head start
+    char* lost                           # (n+1,) words with arcs that are found to be in no tree
+    bint loses                           # whether there are any
+    bint still                           # a sweep did nothing, nor would another
+    int* cycle                           # (n+1,) words
     char* thin                           # (n+1,) heads that lost children
     char* awake                          # (arcs,)
     int* at                              # (width,) places of START, the children, END
-    double* most                         # (2, widest)
+    double* most                         # (1 + 2 widest,)
     int widest                           # children of a head
-    int* place                           # (n+1,) of words among the children of a side, else 0
+    int* place                           # (n+1,) row of a word that may be the head, from 1; else 0
 
 
 cdef inline int padded(int rows) noexcept nogil:
@@ -171,29 +190,36 @@ cdef void look_out(Ascent* s, int side) noexcept nogil:
     cdef Side* own = &s.sides[side]
     cdef int* kids = own.kids
     cdef int count = own.count, rows = s.width, r, j, m
+    cdef int64_t none
     cdef double dn
     cdef double* to
     cdef double* N = own.N
     cdef const double* grand
+    if count == 0:
+        none = p.childseq[2 * s.h + side] + triangle(side_count(p, s.h, side) + 1)
+        dn = d.childseq[none] if d.childseq != NULL else 0.0
+        for r in range(rows):
+            own.V[r] = -INFINITY if s.lone else dn
+        if s.chooses and d.grandsib != NULL:
+            for r in range(s.heads):
+                own.V[r] += d.grandsib[p.grandsib[s.arc[r]] + none - p.childseq[2 * s.h]]
+        return
     s.at[0], s.at[count + 1] = 0, side_count(p, s.h, side) + 1
     for j in range(1, count + 1):
         m = p.modifiers[kids[j - 1]]
         s.at[j] = outward(p, kids[j - 1])
         own.sure[j] = s.n_rows[m] == 1
-        s.place[m] = j
         to, dn = N + j * rows, d.dn[kids[j - 1]]
-        for r in range(rows):
-            to[r] = dn
         if s.chooses and d.grand != NULL:
             grand = d.grand + p.rank[kids[j - 1]]
-            for r in range(s.heads):
-                to[r] += grand[p.grand[s.arc[r]]]
+            for r in range(rows):
+                to[r] = dn + grand[s.grand[r]]
+        else:
+            for r in range(rows):
+                to[r] = dn
+        if s.place[m]:
+            to[s.place[m] - 1] = -INFINITY
     weigh(s, side)
-    if s.chooses:
-        for r in range(s.heads):
-            N[s.place[p.heads[s.arc[r]]] * rows + r] = -INFINITY
-    for j in range(1, count + 1):
-        s.place[p.modifiers[kids[j - 1]]] = 0
     look_outwards(N, own.seq, own.more, own.sure, count, rows, own.E)
     for r in range(rows):
         own.V[r] = own.E[r]
@@ -207,7 +233,7 @@ cdef double hand_out(Ascent* s, int side, double top) noexcept nogil:
     cdef Automata* d = &s.d
     cdef Side* own = &s.sides[side]
     cdef int* kids = own.kids
-    cdef int count = own.count, rows = s.width, r, j, b, m, arc = 0
+    cdef int count = own.count, rows = s.width, r, j, b, m
     cdef double rival
     for r in range(rows):
         s.W[r] = s.up[r] + s.sides[1 - side].V[r]
@@ -218,13 +244,15 @@ cdef double hand_out(Ascent* s, int side, double top) noexcept nogil:
             b = kids[j - 1]
             m = d.p.modifiers[b]
             rival = d.own[b]
+            if s.change[j] == -INFINITY:
+                forbid(s, b)
+                continue
             d.dn[b] -= s.change[j]
             d.own[b] += s.change[j]
             if s.change[j] > 0.0:
                 choose(s, m, b, d.own[b])
             elif s.pick[m] == b:
-                second(s, m, &arc)
-                choose(s, m, arc, rival)
+                choose(s, m, own.others[j - 1], rival)
     for r in range(rows):
         own.V[r] = s.F[(count + 1) * rows + r]
     return top
@@ -316,7 +344,10 @@ cdef void collect(Ascent* s) noexcept nogil:
             b = kids[j]
             m = d.p.modifiers[b]
             if s.n_rows[m] > 1:
-                rival = second(s, m, &arc) if s.pick[m] == b else s.top[m]
+                arc, rival = s.pick[m], s.top[m]
+                if arc == b:
+                    rival = second(s, m, &arc)
+                s.sides[side].others[j] = arc
                 d.dn[b] += d.own[b] - rival
                 d.own[b] = rival
 
@@ -325,7 +356,7 @@ cdef void visit(Ascent* s, int h) noexcept nogil:
     cdef Automata* d = &s.d
     cdef Places* p = d.p
     cdef int r, side, j, best = 0
-    cdef double top, change
+    cdef double top, change, share
     s.h, s.chooses, s.lone = h, d.choose and h > 0, h == 0 and d.single_root
     s.heads = s.n_rows[h] if s.chooses else 1
     s.arc = s.rows + p.offsets[h - 1] if h else NULL
@@ -336,20 +367,30 @@ cdef void visit(Ascent* s, int h) noexcept nogil:
         s.up[r] = -INFINITY
     for r in range(s.heads):
         s.up[r] = d.up[s.arc[r]] if s.chooses else 0.0
+    for r in range(s.heads if s.chooses else 0):
+        s.place[p.heads[s.arc[r]]] = r + 1
+        s.grand[r] = p.grand[s.arc[r]]
+    for r in range(s.heads, s.width):
+        s.grand[r] = s.grand[s.heads - 1]
     for side in range(0 if h else 1, 2):
         look_out(s, side)
+    for r in range(s.heads if s.chooses else 0):
+        s.place[p.heads[s.arc[r]]] = 0
     top = -INFINITY
     for r in range(s.heads):
         change = s.up[r] + s.sides[0].V[r] + s.sides[1].V[r]
         if change > top:
             top, best = change, r
     if s.chooses and top > -INFINITY:
+        share = SHARE if s.sides[0].count + s.sides[1].count else 1.0
         for r in range(s.heads):
-            change = SHARE * (s.up[r] + s.sides[0].V[r] + s.sides[1].V[r] - top)
+            change = share * (s.up[r] + s.sides[0].V[r] + s.sides[1].V[r] - top)
             if change > -INFINITY:
                 d.own[s.arc[r]] += change
                 d.up[s.arc[r]] -= change
                 s.up[r] -= change
+            else:
+                forbid(s, s.arc[r])
         choose(s, h, s.arc[best], 0.0)
     for side in range(0 if h else 1, 2):
         for j in range(1, s.sides[side].count + 1):
@@ -358,23 +399,29 @@ cdef void visit(Ascent* s, int h) noexcept nogil:
                 break
     d.value[h] = top
     s.waits[h] = False
+    s.idle[h] = h and s.sides[0].count + s.sides[1].count == 0
+    if s.loses:
+        lose(s)
 
 
 cdef bint drop(Ascent* s, double gap) noexcept nogil:
     """The arcs whose words lose more than the gap by them; whether there are any."""
     cdef Automata* d = &s.d
     cdef int* rows
-    cdef int m, i, count
-    cdef bint found = False
+    cdef int m, i, a, count
+    cdef double least
+    cdef bint found = False, kept
     for m in range(1, d.p.n + 1):
-        rows, count = s.rows + d.p.offsets[m - 1], 0
-        for i in range(s.n_rows[m]):
-            if d.own[rows[i]] < s.top[m] - gap:
-                d.own[rows[i]] = -INFINITY
-                s.thin[d.p.heads[rows[i]]] = True
-            else:
-                rows[count] = rows[i]
-                count += 1
+        if s.n_rows[m] == 1:
+            continue
+        rows, count, least = s.rows + d.p.offsets[m - 1], 0, s.top[m] - gap
+        for i in range(s.n_rows[m]):     # without branches that cannot be foretold
+            a = rows[i]
+            kept = d.own[a] >= least
+            d.own[a] = d.own[a] if kept else -INFINITY
+            s.thin[d.p.heads[a]] |= not kept
+            rows[count] = a
+            count += kept
         found |= count < s.n_rows[m]
         s.n_rows[m] = count
     return found
@@ -388,11 +435,59 @@ cdef void sieve(Ascent* s) noexcept nogil:
         for side in range(2 if s.thin[h] else 0):
             kids, count = kids_of(s, h, side), 0
             for j in range(s.n_kids[2 * h + side]):
-                if s.d.own[kids[j]] > -INFINITY:
-                    kids[count] = kids[j]
-                    count += 1
+                kids[count] = kids[j]
+                count += s.d.own[kids[j]] > -INFINITY
             s.n_kids[2 * h + side] = count
         s.thin[h] = False
+
+
+cdef void forbid(Ascent* s, int arc) noexcept nogil:
+    """The arc is in no tree; to be dropped by `lose`, once nothing reads the lists it is in."""
+    s.d.own[arc] = -INFINITY
+    s.lost[s.d.p.modifiers[arc]] = True
+    s.loses = True
+
+
+cdef void lose(Ascent* s) noexcept nogil:
+    """Drops the arcs that are found to be in no tree."""
+    cdef int m, i, count, arc
+    cdef int* rows
+    cdef double top
+    s.loses = s.still = False
+    for m in range(1, s.d.p.n + 1):
+        if not s.lost[m]:
+            continue
+        s.lost[m] = False
+        rows, count = s.rows + s.d.p.offsets[m - 1], 0
+        for i in range(s.n_rows[m]):
+            if s.d.own[rows[i]] > -INFINITY:
+                rows[count] = rows[i]
+                count += 1
+            else:
+                s.thin[s.d.p.heads[rows[i]]] = True
+        s.n_rows[m] = count
+        if s.d.own[s.pick[m]] == -INFINITY:
+            arc = s.pick[m]
+            top = second(s, m, &arc)
+            choose(s, m, arc, top)
+    sieve(s)
+
+
+cdef void close_paths(Ascent* s) noexcept nogil:
+    """Drops arcs from words that are known to be below those which they enter.  There is a tree."""
+    cdef Places* p = s.d.p
+    cdef int m, i, h
+    cdef int* rows
+    for m in range(1, p.n + 1):
+        rows = s.rows + p.offsets[m - 1]
+        for i in range(s.n_rows[m] if s.n_rows[m] > 1 else 0):
+            h = p.heads[rows[i]]
+            while h and h != m and s.n_rows[h] == 1:
+                h = p.heads[s.pick[h]]
+            if h == m:
+                forbid(s, rows[i])
+    if s.loses:
+        lose(s)
 
 
 cdef void favour(Ascent* s, int m, double gain) noexcept nogil:
@@ -417,22 +512,85 @@ cdef void part(Ascent* s) noexcept nogil:
                 least = min(s.top[m] - second(s, m, &arc), s.top[k] - second(s, k, &arc))
                 s.cuts += least
                 if least > 0.0 and least < INFINITY:
+                    s.still = False
                     favour(s, m, least)
                     favour(s, k, least)
 
 
-cdef void open_cycles(Ascent* s) noexcept nogil:
-    """Makes the dual smaller where the picks are a cycle.
+cdef double entry(Ascent* s, const int* met, int mark, int count, int* arc) noexcept nogil:
+    """By how much the picks of the first so many s.cycle, which have this mark, are better than an
+    arc that enters them; the least, and that arc."""
+    cdef Places* p = s.d.p
+    cdef double least = INFINITY
+    cdef int* rows
+    cdef int k, i, m
+    for k in range(count):
+        m = s.cycle[k]
+        rows = s.rows + p.offsets[m - 1]
+        for i in range(s.n_rows[m]):
+            if s.top[m] - s.d.own[rows[i]] < least and met[p.heads[rows[i]]] != mark:
+                least, arc[0] = s.top[m] - s.d.own[rows[i]], rows[i]
+    return least
 
-    An arc enters the words of the cycle in every tree, so those arcs get what the cycle is better.
+
+cdef int below(Ascent* s, int* met, int mark, int count) noexcept nogil:
+    """Appends the words that are below the cycle by picks, with its mark; how many there are."""
+    cdef const int32_t* heads = s.d.p.heads
+    cdef int m, h, walked
+    for m in range(1, s.d.p.n + 1):
+        h, walked = m, 0
+        while h and met[h] != mark and walked <= s.d.p.n:
+            h, walked = heads[s.pick[h]], walked + 1
+        if met[h] == mark and h:
+            h = m
+            while met[h] != mark:
+                met[h] = mark
+                s.cycle[count] = h
+                count += 1
+                h = heads[s.pick[h]]
+    return count
+
+
+cdef double one_root(Ascent* s) noexcept nogil:
+    """All roots of the tree but one get their next best heads; what that loses.
+
+    The one is that which would lose most, so no tree with a single root loses less.
     """
     cdef Automata* d = &s.d
     cdef Places* p = d.p
-    cdef int n = p.n, m, h, a, i, turn
+    cdef int m, i, a, arc, kept = 0
+    cdef int* rows
+    cdef double best, loss = 0.0, most = 0.0
+    for m in range(1, p.n + 1):
+        if d.heads[m] != 0:
+            continue
+        rows, best, arc = s.rows + p.offsets[m - 1], -INFINITY, s.pick[m]
+        for i in range(s.n_rows[m]):
+            a = rows[i]
+            if p.heads[a] and d.own[a] > best:
+                best, arc = d.own[a], a
+        d.into[m], d.heads[m] = arc, p.heads[arc]
+        loss += min(most, s.top[m] - best)
+        if kept == 0 or s.top[m] - best > most:
+            kept, most = m, s.top[m] - best
+    if kept:
+        d.into[kept], d.heads[kept] = s.pick[kept], 0
+    return loss
+
+
+cdef void open_cycles(Ascent* s) noexcept nogil:
+    """Makes the dual smaller where the picks are a cycle; the tree enters it where it is best.
+
+    An arc enters the words of the cycle in every tree, so those arcs get what the cycle is better;
+    or, where that is little, those into the cycle and all that is below it, if it is more.
+    """
+    cdef Automata* d = &s.d
+    cdef Places* p = d.p
+    cdef int n = p.n, m, h, a, i, k, count, more, mark, arc = 0, other = 0
     cdef int* met = d.back
-    cdef double least
-    for m in range(n + 1):
-        met[m] = 0
+    cdef int* rows
+    cdef double least, large
+    memset(met, 0, (n + 1) * sizeof(int))
     for m in range(1, n + 1):
         h = m
         while h and not met[h]:
@@ -440,42 +598,35 @@ cdef void open_cycles(Ascent* s) noexcept nogil:
             h = p.heads[s.pick[h]]
         if not h or met[h] != m:
             continue
-        turn = h                         # met[] of the words of the cycle becomes -m
+        mark, count = -m, 0
         while met[h] == m:
-            met[h] = -m
+            met[h] = mark
+            s.cycle[count] = h
+            count += 1
             h = p.heads[s.pick[h]]
-        least = INFINITY
-        while True:
-            for i in range(s.n_rows[h]):
-                a = s.rows[p.offsets[h - 1] + i]
-                if met[p.heads[a]] != -m:
-                    least = min(least, s.top[h] - d.own[a])
-            h = p.heads[s.pick[h]]
-            if h == turn:
-                break
+        least = entry(s, met, mark, count, &arc)
         if least == INFINITY:            # no arc enters
             s.cuts = INFINITY
             return
-        while True:
+        d.into[p.modifiers[arc]], d.heads[p.modifiers[arc]] = arc, p.heads[arc]
+        if least < LITTLE * (s.dual - s.primal):
+            more = below(s, met, mark, count)
+            large = entry(s, met, mark, more, &other)
+            if large > least:
+                least, count = large, more
+            else:
+                for k in range(count, more):
+                    met[s.cycle[k]] = n + 1
+        for k in range(count):
+            h = s.cycle[k]
+            rows = s.rows + p.offsets[h - 1]
             for i in range(s.n_rows[h]):
-                a = s.rows[p.offsets[h - 1] + i]
-                if met[p.heads[a]] != -m:
+                a = rows[i]
+                if met[p.heads[a]] != mark:
                     d.own[a] += least
                     s.waits[p.heads[a]] = True
             s.waits[h] = True
-            h = p.heads[s.pick[h]]
-            if h == turn:
-                break
         s.cuts += least
-
-
-cdef bint cut(Ascent* s) noexcept nogil:
-    """Makes the dual smaller where the picks are no tree; whether it did."""
-    cdef double cuts = s.cuts
-    open_cycles(s)
-    if s.d.projective:
-        part(s)
-    return s.cuts > cuts
 
 
 cdef void uncross(Ascent* s) noexcept nogil:
@@ -513,18 +664,33 @@ cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
     """
     cdef Automata* d = &s.d
     cdef int n = d.p.n, h, m
-    cdef double value = 0.0, words = 0.0, tree, found, gap
+    cdef double value = 0.0, words = 0.0, tree, found, gap, apart
+    cdef bint crooked = False
     if d.projective:
         uncross(s)
+    s.still = True
     for h in range(n + 1):
         if s.waits[h]:
-            visit(s, h)
+            if not s.idle[h] or s.n_kids[2 * h] + s.n_kids[2 * h + 1]:
+                visit(s, h)
+                s.still = False
+            else:
+                s.waits[h] = False
         value += d.value[h]
     for m in range(1, n + 1):
         words += s.top[m]
         d.into[m], d.heads[m] = s.pick[m], d.p.heads[s.pick[m]]
-    tree = words if fits(d) else best_tree(d)
-    if words == -INFINITY or tree == -INFINITY:
+    tree = words
+    if words > -INFINITY and not fits(d):
+        found, apart = s.cuts, one_root(s) if d.single_root else 0.0
+        open_cycles(s)
+        crooked = True
+        s.still = s.still and s.cuts == found
+        if s.cuts == INFINITY:
+            tree = -INFINITY
+        else:
+            tree = words - apart if fits(d) else best_tree(d)
+    if tree == -INFINITY:
         s.dual = -INFINITY
         return
     s.dual = min(s.dual, value + min(words, tree) - s.cuts)
@@ -532,26 +698,34 @@ cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
     if found > s.primal:
         s.primal = found
         memcpy(&heads[0], d.heads, (n + 1) * sizeof(int))
-    if not closed(s) and tree < words - slack(words) and cut(s):
-        s.dual = min(s.dual, value + words - s.cuts)
+    if closed(s):
+        return
+    if crooked:
+        if d.projective:
+            part(s)
+            s.dual = min(s.dual, value + words - s.cuts)
+        close_paths(s)
     gap = words + value - s.cuts - s.primal
-    if not closed(s) and gap < LESS * s.gap:
+    if gap < LESS * s.gap:
         s.gap = gap
         if drop(s, gap + slack(s.primal)):
             sieve(s)
+            s.still = False
 
 
 cdef bint undecided(Ascent* s, int* word) noexcept nogil:
     """A word with more than one arc; False: all heads are known.
 
-    Those with another head in the best tree come first, then that whose two best arcs are closest.
+    Those with another head in the best tree come first.  Then the best two arcs should differ by
+    some of the gap, so that either way the dual may fall.
     """
     cdef double margin, least = INFINITY
     cdef bint differs, best = False
     cdef int m, arc = 0
     for m in range(1, s.d.p.n + 1):
         if s.n_rows[m] > 1:
-            margin, differs = s.top[m] - second(s, m, &arc), s.d.into[m] != s.pick[m]
+            margin = fabs(s.top[m] - second(s, m, &arc) - APART * (s.dual - s.primal))
+            differs = s.d.into[m] != s.pick[m]
             if (differs and not best) or (differs == best and margin < least):
                 best, least, word[0] = differs, margin, m
     return least < INFINITY
@@ -609,46 +783,40 @@ cdef void resume(Ascent* s, const char* kept) noexcept nogil:
 cdef void insertions(Automata* d, int h, int a, double* most) noexcept nogil:
     """What a child of h, by rank, adds to CHILDSEQ and GRANDSIB parts, at most, between two others.
 
-    a: arc into h, for GRANDSIB.
+    a: arc into h, for GRANDSIB; else it is negative.
     """
     cdef Places* p = d.p
-    cdef int side, count, i, j, k, rank
+    cdef int side, count, i, j, k, step, rank
     cdef int64_t start, row, next
     cdef const double* seq
     cdef const double* more
     cdef double best, room
     for side in range(0 if h else 1, 2):
         count, start = side_count(p, h, side), p.childseq[2 * h + side]
-        rank, row = p.n_left[h] - (0 if side else 1), 0
+        rank, step, row = p.n_left[h] - (0 if side else 1), 1 if side else -1, 0
         seq = d.childseq + start if d.childseq != NULL else NULL
         more = NULL
-        if d.grandsib != NULL and h:
+        if a >= 0:
             more = d.grandsib + p.grandsib[a] + start - p.childseq[2 * h]
         if seq == NULL:
             seq, more = more, NULL
-        for j in range(1, count + 1):
-            best, next = -INFINITY, row
-            for k in range(j, count + 1 if seq != NULL else j):
-                next += k
-                room = -INFINITY
-                if more == NULL:
-                    for i in range(j):
-                        room = max(room, seq[row + i] - seq[next + i])
-                    best = max(best, room + seq[next + j])
-                else:
+        if seq == NULL:
+            for j in range(count):
+                most[rank + step * j] = 0.0
+        elif more == NULL:
+            most_between(seq, count, most + rank, step)
+        else:
+            for j in range(1, count + 1):
+                best, next = -INFINITY, row
+                for k in range(j, count + 1):
+                    next += k
+                    room = -INFINITY
                     for i in range(j):
                         room = max(room, seq[row + i] + more[row + i]
                                    - seq[next + i] - more[next + i])
                     best = max(best, room + seq[next + j] + more[next + j])
-            most[rank] = best if seq != NULL else 0.0
-            rank += 1 if side else -1
-            row += j
-
-
-cdef inline void raise_to(double* most, const double* grand, int first, int last) noexcept nogil:
-    cdef int k
-    for k in range(first, last):
-        most[k] = grand[k] if grand[k] > most[k] else most[k]
+                most[rank + step * (j - 1)] = best
+                row += j
 
 
 cdef void leave_all(Ascent* s) noexcept nogil:
@@ -656,43 +824,46 @@ cdef void leave_all(Ascent* s) noexcept nogil:
     child, but for the root's, which may have to.  Its children are awake."""
     cdef Automata* d = &s.d
     cdef Places* p = d.p
-    cdef int h, side, k, a, count
-    cdef double* most = s.most
+    cdef int h, side, k, a, count, low, high
+    cdef int* skip = d.back
+    cdef double* most = s.most + 1
     cdef double* ways = most + s.widest
     cdef const int32_t* kids
     cdef int64_t none
     for a in range(p.arcs):
         d.up[a] = 0.0
     for h in range(p.n + 1):
-        s.waits[h], d.value[h] = h == 0, 0.0
+        s.waits[h] = h == 0
+        s.idle[h] = h > 0
+        d.value[h] = 0.0
         kids, count = p.children + p.first[h], p.first[h + 1] - p.first[h]
         if h == 0 or not d.choose:
-            insertions(d, h, 0, most)
+            insertions(d, h, -1, most)
         else:
+            low, high = p.offsets[h - 1], p.offsets[h]
             for k in range(count):
-                most[k] = -INFINITY
                 s.place[p.modifiers[kids[k]]] = k + 1
-            for a in range(p.offsets[h - 1], p.offsets[h]):
-                k = s.place[p.heads[a]]
-                if d.grandsib == NULL:
-                    raise_to(most, d.grand + p.grand[a], 0, k - 1 if k else count)
-                    raise_to(most, d.grand + p.grand[a], k, count if k else k)
-                    continue
-                insertions(d, h, a, ways)
-                if d.grand != NULL:
-                    for k in range(count):
-                        ways[k] += d.grand[p.grand[a] + k]
-                k = s.place[p.heads[a]]
-                raise_to(most, ways, 0, k - 1 if k else count)
-                raise_to(most, ways, k, count if k else k)
-            if d.grandsib == NULL:
-                insertions(d, h, 0, ways)
+            for a in range(low, high):
+                skip[a - low] = s.place[p.heads[a]]
             for k in range(count):
                 s.place[p.modifiers[kids[k]]] = 0
-                if most[k] == -INFINITY:
-                    most[k] = 0.0
-                elif d.grandsib == NULL:
-                    most[k] += ways[k]
+            if d.grandsib == NULL:
+                most_of_rows(d.grand + p.grand[low], skip, high - low, count, most)
+                insertions(d, h, -1, ways)
+                for k in range(count):
+                    most[k] = most[k] + ways[k] if most[k] > -INFINITY else 0.0
+            else:
+                for k in range(count):
+                    most[k] = -INFINITY
+                for a in range(low, high):
+                    insertions(d, h, a, ways)
+                    for k in range(count):
+                        if d.grand != NULL:
+                            ways[k] += d.grand[p.grand[a] + k]
+                        if k + 1 != skip[a - low]:
+                            most[k] = max(most[k], ways[k])
+                for k in range(count):
+                    most[k] = most[k] if most[k] > -INFINITY else 0.0
         for side in range(0 if h else 1, 2):
             none = p.childseq[2 * h + side] + triangle(side_count(p, h, side) + 1)
             if d.childseq != NULL:
@@ -725,10 +896,11 @@ cdef int furnish(Ascent* s) except -1:
     width, rows = width + 2, padded(rows)
     pairs = triangle(width)
     table = pairs * (1 + (rows if s.d.grandsib != NULL else 0))
-    s.ints = 2 * p.arcs + 5 * (n + 1)
-    s.room = malloc(((5 * width + 4) * rows + 2 * table + width + n + 1
-                     + 2 * s.widest) * sizeof(double)
-                    + (s.ints + width + n + 1) * sizeof(int) + 2 * width + n + 1 + p.arcs)
+    s.ints = 2 * p.arcs + 6 * (n + 1)
+    s.room = malloc(((5 * width + 5) * rows + 2 * table + width + n + 1
+                     + 2 * s.widest + 1) * sizeof(double)
+                    + (s.ints + 3 * width + 2 * (n + 1)) * sizeof(int)
+                    + 2 * width + 2 * (n + 1) + p.arcs)
     if s.room == NULL:
         raise MemoryError
     at = <double*>s.room
@@ -739,26 +911,32 @@ cdef int furnish(Ascent* s) except -1:
         s.sides[side].own_more = s.sides[side].own_seq + pairs
         at = s.sides[side].own_seq + table
     s.F, s.up = at, at + width * rows
-    s.W, s.change = s.up + rows, s.up + 2 * rows
+    s.W, s.grand, s.change = s.up + rows, <int64_t*>(s.up + 2 * rows), s.up + 3 * rows
     s.top, s.most = s.change + width, s.change + width + n + 1
-    s.pick = <int*>(s.most + 2 * s.widest)
+    s.pick = <int*>(s.most + 2 * s.widest + 1)
     s.rows = s.pick + n + 1
     s.kids = s.rows + p.arcs
     s.n_rows = s.kids + p.arcs
     s.n_kids = s.n_rows + n + 1
     s.waits = s.n_kids + 2 * (n + 1)
-    s.at = s.waits + n + 1
+    s.idle = s.waits + n + 1
+    s.at = s.idle + n + 1
     s.place = s.at + width
-    s.thin = <char*>(s.place + n + 1)
+    s.cycle = s.place + n + 1
+    s.thin = <char*>(s.cycle + n + 1 + 2 * width)
     s.awake = s.thin + n + 1 + 2 * width
+    s.lost = s.awake + p.arcs
+    s.loses = False
+    memset(s.lost, 0, n + 1)
     memset(s.place, 0, (n + 1) * sizeof(int))
     memset(s.thin, 0, n + 1)
     memset(s.awake, 0, p.arcs)
     memset(s.n_kids, 0, 2 * (n + 1) * sizeof(int))
     for side in range(2):
         s.sides[side].sure = s.thin + n + 1 + side * width
+        s.sides[side].others = s.cycle + n + 1 + side * width
     for h in range(n + 1):
-        s.n_rows[h] = 0
+        s.n_rows[h] = s.idle[h] = 0
         for a in range(p.offsets[h - 1] if h else 0, p.offsets[h] if h else 0):
             if s.d.link[a] > -INFINITY:
                 s.rows[p.offsets[h - 1] + s.n_rows[h]] = a
@@ -817,13 +995,13 @@ def solve(
         while k < sweeps:
             sweep(&s, heads)
             k += 1
-            if closed(&s):
+            if closed(&s) or s.still:
                 break
         read_multipliers(&s.d, split, multipliers)
         if not closed(&s):
             wake_all(&s, n)
-        for a in range(arcs):
-            values[a] = scores[a] if s.d.own[a] > -INFINITY else -INFINITY
+            for a in range(arcs):
+                values[a] = scores[a] if s.d.own[a] > -INFINITY else -INFINITY
         dual, size = s.dual, state_bytes(&s)
         while done < nodes and dual > -INFINITY:
             # The problem at hand is divided, or is done with: the one that was kept last is next.
@@ -852,7 +1030,7 @@ def solve(
                 gap = s.dual - s.primal
                 sweep(&s, heads)
                 k += 1
-                if closed(&s) or s.dual - s.primal > (1.0 - FALL) * gap:
+                if closed(&s) or s.still or s.dual - s.primal > (1.0 - FALL) * gap:
                     break
         if dual > -INFINITY:
             dual = max(s.dual, s.primal)

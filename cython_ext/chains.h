@@ -14,6 +14,12 @@
 
 #include "simd.h"
 
+#if defined(__GNUC__) && !defined(__clang__)
+#define UNROLL_NONE _Pragma("GCC unroll 1")
+#else
+#define UNROLL_NONE
+#endif
+
 INLINE index_t before(index_t row)
 {
     return row * (row - 1) / 2;
@@ -95,8 +101,9 @@ INLINE double around(const double *W, const double *F, const double *E, const do
 }
 
 /* F[j] = N[j] + max_{i<j} F[i] + seq[j, i] + more[j, i], F[START] = 0, without N at END.  On the
- * way each child that is not sure loses change[j] = share (best with it - best without).  W: what
- * else there is for each head; top: the best of all, before and (returned) after. */
+ * way each child that is not sure loses change[j] = share (best with it - best without); -inf if it
+ * cannot be had.  W: what else there is for each head; top: the best of all, before and (returned)
+ * after. */
 INLINE double inwards(const double *W, const double *N, const double *E, const double *seq,
                       const double *more, const char *sure, index_t count, index_t rows,
                       double share, double top, double tie, double *F, double *change)
@@ -119,51 +126,134 @@ INLINE double inwards(const double *W, const double *N, const double *E, const d
             break;
         if (sure[j])
             low = j;
-        else {
+        else if (top > -INFINITY) {
             double chosen = through(W, own, at, rows), without = top;
             if (chosen >= top - tie) {
                 for (far = far > j ? far : j + 1; far <= count && !sure[far];)
                     far++;
                 without = around(W, F, E, seq, more, low, j, far, rows);
             }
-            if (chosen > -INFINITY && without > -INFINITY) {
+            if (chosen == -INFINITY)
+                part = -INFINITY;
+            else if (without > -INFINITY) {
                 part = share * (chosen - without);
                 top = chosen - part > without ? chosen - part : without;
             }
         }
         change[j] = part;
         for (index_t r = 0; r < rows; r++)
-            own[r] += N[j * rows + r] - part;
+            own[r] = part > -INFINITY ? own[r] + (N[j * rows + r] - part) : part;
     }
     return top;
 }
 
-/* Numbers of rows that are common have copies. */
+/* Short sides and common numbers of rows have copies, in which loops are unrolled. */
+
+#define SHORT_SIDES(PASS, ROWS) \
+    switch (count) {            \
+    case 1: PASS(1, ROWS)       \
+    case 2: PASS(2, ROWS)       \
+    default: PASS(count, ROWS)  \
+    }
+#define SHAPES(PASS)                     \
+    {                                    \
+        if (rows == LANES)               \
+            SHORT_SIDES(PASS, LANES)     \
+        if (rows == 2 * LANES)           \
+            SHORT_SIDES(PASS, 2 * LANES) \
+        if (rows == 3 * LANES)           \
+            SHORT_SIDES(PASS, 3 * LANES) \
+        PASS(count, rows)                \
+    }
 
 KERNEL void look_outwards(const double *N, const double *seq, const double *more, const char *sure,
                           index_t count, index_t rows, double *E)
 {
+#define OUTWARDS(COUNT, ROWS)                           \
+    {                                                   \
+        outwards(N, seq, NULL, sure, COUNT, ROWS, E);   \
+        return;                                         \
+    }
     if (more)
         outwards(N, seq, more, sure, count, rows, E);
-    else if (rows == LANES)
-        outwards(N, seq, NULL, sure, count, LANES, E);
-    else if (rows == 2 * LANES)
-        outwards(N, seq, NULL, sure, count, 2 * LANES, E);
     else
-        outwards(N, seq, NULL, sure, count, rows, E);
+        SHAPES(OUTWARDS)
 }
 
 KERNEL double share_inwards(const double *W, const double *N, const double *E, const double *seq,
                             const double *more, const char *sure, index_t count, index_t rows,
                             double share, double top, double tie, double *F, double *change)
 {
+#define INWARDS(COUNT, ROWS) \
+    return inwards(W, N, E, seq, NULL, sure, COUNT, ROWS, share, top, tie, F, change);
     if (more)
         return inwards(W, N, E, seq, more, sure, count, rows, share, top, tie, F, change);
-    if (rows == LANES)
-        return inwards(W, N, E, seq, NULL, sure, count, LANES, share, top, tie, F, change);
-    if (rows == 2 * LANES)
-        return inwards(W, N, E, seq, NULL, sure, count, 2 * LANES, share, top, tie, F, change);
-    return inwards(W, N, E, seq, NULL, sure, count, rows, share, top, tie, F, change);
+    SHAPES(INWARDS)
+}
+
+/* max_i seq[j, i] - seq[k, i], i < j */
+INLINE double most_before(const double *seq, index_t j, index_t k)
+{
+    const double *own = seq + before(j), *other = seq + before(k);
+    double best[LANES], top;
+    index_t i = 0;
+    FOR_LANES { best[lane] = -INFINITY; }
+    for (; i + LANES <= j; i += LANES)
+        FOR_LANES {
+            double term = own[i + lane] - other[i + lane];
+            best[lane] = term > best[lane] ? term : best[lane];
+        }
+    top = i ? largest(best) : -INFINITY;
+    for (; i < j; i++)
+        top = own[i] - other[i] > top ? own[i] - other[i] : top;
+    return top;
+}
+
+/* most[step * (j - 1)] = max_{i<j<k} seq[j, i] + seq[k, j] - seq[k, i]: what the j-th child adds
+ * between two others. */
+INLINE void between(const double *seq, index_t count, double *most, index_t step)
+{
+    for (index_t j = 1; j <= count; j++) {
+        double best = -INFINITY;
+        for (index_t k = j + 1; k <= count + 1; k++) {
+            double term = most_before(seq, j, k) + seq[before(k) + j];
+            best = term > best ? term : best;
+        }
+        most[step * (j - 1)] = best;
+    }
+}
+
+KERNEL void most_between(const double *seq, index_t count, double *most, index_t step)
+{
+    switch (count) {
+    case 0: break;
+    case 1: between(seq, 1, most, step); break;
+    case 2: between(seq, 2, most, step); break;
+    case 3: between(seq, 3, most, step); break;
+    default: between(seq, count, most, step);
+    }
+}
+
+/* most[k] = max_g grand[g, k], but those where skip[g] = k + 1.  most has room for one more, before
+ * its first. */
+KERNEL void most_of_rows(const double *grand, const int *skip, index_t heads, index_t count,
+                         double *restrict most)
+{
+    for (index_t k = 0; k < count; k++)
+        most[k] = -INFINITY;
+    for (index_t g = 0; g < heads; g++, grand += count) {
+        double kept = most[skip[g] - 1];
+        index_t k = 0;
+        for (; k + LANES <= count; k += LANES)
+            FOR_LANES {
+                double x = grand[k + lane];
+                most[k + lane] = x > most[k + lane] ? x : most[k + lane];
+            }
+        UNROLL_NONE
+        for (; k < count; k++)
+            most[k] = grand[k] > most[k] ? grand[k] : most[k];
+        most[skip[g] - 1] = kept;
+    }
 }
 
 #endif

@@ -26,17 +26,18 @@ cdef class FewPairs:
     cdef Places* p
     cdef const double* score
     cdef object keep
-    cdef bint single_root
+    cdef bint single_root, projective
     cdef bint usable                     # scores and messages stay within range
+    cdef bint wide                       # the scores of a word have too large a range for exp
     cdef bint current                    # mu is that of the messages
     cdef Py_ssize_t stride
     cdef double* memory
-    cdef double* base                    # (n+1, stride) exp(score) over each word's largest, or scores
+    cdef double* base                    # (n+1, stride) exp(score) over each word's largest
     cdef double* W                       # (n+1, stride) with the messages
     cdef double* mu                      # (n+1, stride)
     cdef double* old                     # (n+1, stride)
     cdef double* others                  # (stride,) see `odds`
-    cdef void* chart
+    cdef double* spans                   # scratch of the projective tree factor, else NULL
     cdef int32_t* place                  # (arcs,) in the list of arcs, plus one; 0: in no pair
     cdef Arc* arc
     cdef int arcs
@@ -53,3 +54,4 @@ cdef class FewPairs:
     cdef void pass_pairs(self) noexcept nogil
     cdef double odds(self, Arc* arc) noexcept nogil
     cdef bint pass_tree(self) noexcept nogil
+    cdef bint sum_spans(self) noexcept nogil

@@ -15,11 +15,12 @@ tree factor; an iteration is one pass over each.
 
     pairs               O(pairs)
     tree factor         O(n^3): by an inverse (tree_pairs.pyx), in projective trees inside-outside
+                        (spans.h; eisner.pyx where that leaves the range)
 """
-from libc.math cimport INFINITY, exp, fabs, log
+from libc.math cimport INFINITY, exp, fabs, isfinite, log
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from cython_ext cimport eisner
 from cython_ext.batch cimport reserve
@@ -33,10 +34,19 @@ cdef extern from "relaxation.h" nogil:
     void unlikely_heads(const double* mu, Py_ssize_t stride, Py_ssize_t n, double* out)
 
 
+cdef extern from "spans.h" nogil:
+    Py_ssize_t span_room(Py_ssize_t n)
+    void scale_columns(double* W, Py_ssize_t stride, Py_ssize_t n, double* top)
+    double span_marginals(const double* W, Py_ssize_t stride, Py_ssize_t n, bint single_root,
+                          double* mu, double* scratch)
+
+
 cdef double SURE = 1e150         # odds beyond it and below its inverse are as good as certain
 cdef double STRONGEST = 50.0     # |theta| of a pair, and the sum of an arc's
 cdef double STRONGEST_SUM = 600.0
 cdef double WIDEST = 300.0       # range of a word's scores
+# As in eisner.pyx, where it says which sums over trees stand.
+cdef double LOG_GROWTH = 1.9095425048844386
 
 
 cdef inline Py_ssize_t at(FewPairs self, int a) noexcept nogil:
@@ -56,7 +66,7 @@ cdef class FewPairs:
 
     def __cinit__(self):
         self.memory = NULL
-        self.chart = NULL
+        self.spans = NULL
         self.place = NULL
         self.arc = NULL
         self.pair = NULL
@@ -80,19 +90,15 @@ cdef class FewPairs:
         self.base = self.memory
         self.old = self.base + size
         self.others = self.old + 3 * size
-        self.usable = True
+        self.projective = projective
         if projective:
             self.W, self.mu = self.old + size, self.old + 2 * size
-            self.chart = malloc(eisner.gradient_bytes(p.n))
-            if self.chart == NULL:
+            self.spans = <double*>calloc(span_room(p.n), sizeof(double))
+            if self.spans == NULL:
                 raise MemoryError
-            for i in range(size):
-                self.base[i] = -INFINITY
-            for a in range(p.arcs):
-                self.base[at(self, a)] = scores[a]
-            return
-        self.tree = TreePairs(layout, None, single_root)
-        self.W, self.mu = self.tree.W, self.tree.mu
+        else:
+            self.tree = TreePairs(layout, None, single_root)
+            self.W, self.mu = self.tree.W, self.tree.mu
         with nogil:
             for i in range(size):
                 self.base[i] = -INFINITY
@@ -100,14 +106,15 @@ cdef class FewPairs:
                 top, low = -INFINITY, INFINITY
                 for a in range(p.offsets[m - 1], p.offsets[m]):
                     top, low = max(top, self.score[a]), min(low, self.score[a])
-                self.usable &= top - low <= WIDEST
+                self.wide |= top - low > WIDEST
                 for a in range(p.offsets[m - 1], p.offsets[m]):
                     self.base[at(self, a)] = self.score[a] - top
             exponentials(self.base, size, 0.0)
+        self.usable = projective or not self.wide
 
     def __dealloc__(self):
         free(self.memory)
-        free(self.chart)
+        free(self.spans)
         free(self.place)
         free(self.arc)
         free(self.pair)
@@ -241,19 +248,37 @@ cdef class FewPairs:
         cdef double start = now()
         cdef bint fine
         memcpy(self.W, self.base, (n + 1) * s * sizeof(double))
-        if self.chart != NULL:
-            for i in range(self.arcs):
-                arc = self.arc + i
-                self.W[arc.at] += log(arc.R)
-            fine = eisner.sum_product(self.W, s, n, self.single_root, self.mu, s,
-                                      <double*>self.chart, -1) > -INFINITY
-        else:
-            for i in range(self.arcs):
-                arc = self.arc + i
-                self.W[arc.at] *= arc.R
-            fine = self.tree.solve()
+        for i in range(self.arcs):
+            arc = self.arc + i
+            self.W[arc.at] *= arc.R
+        fine = self.sum_spans() if self.projective else self.tree.solve()
         self.spent[1] += now() - start
         return fine
+
+    cdef bint sum_spans(self) noexcept nogil:
+        """The projective tree factor: sums of products, or in logs where they leave the range."""
+        cdef Py_ssize_t n = self.p.n, s = self.stride, i
+        cdef double total = 0.0
+        cdef void* chart
+        cdef int a
+        if not self.wide:
+            scale_columns(self.W, s, n, self.others)
+            total = span_marginals(self.W, s, n, self.single_root, self.mu, self.spans)
+            if isfinite(total) and total > exp(n * LOG_GROWTH - 600.0):
+                return True
+            memset(self.spans, 0, span_room(n) * sizeof(double))
+        chart = malloc(eisner.gradient_bytes(n))
+        if chart == NULL:
+            return False
+        for i in range((n + 1) * s):
+            self.W[i] = -INFINITY
+        for a in range(self.p.arcs):
+            self.W[at(self, a)] = self.score[a]
+        for i in range(self.arcs):
+            self.W[self.arc[i].at] += log(self.arc[i].R)
+        total = eisner.sum_product(self.W, s, n, self.single_root, self.mu, s, <double*>chart, -1)
+        free(chart)
+        return total > -INFINITY
 
     def beliefs(self, double[::1] out):
         """Belief in each arc, (arcs,)."""

@@ -15,4 +15,5 @@ cdef class PartScorer:
     cdef const uint64_t[::1] index
     cdef void *recipe
 
-    cdef bint score(self, const Triple *parts, Py_ssize_t count, double *out) noexcept nogil
+    cdef bint score(self, const Triple *parts, Py_ssize_t count, double *out,
+                    const int32_t *tokens=*) noexcept nogil

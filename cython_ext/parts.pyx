@@ -351,7 +351,8 @@ cdef class PartScorer:
     """Scores of single parts of SIB or GRAND of a sentence, computed when they are asked for.
 
     templates : PartTemplates; encoded, layout, family, weights, index : as for its ``score_some``,
-    to which a call with places (k,) int64 goes.  Other kernels call ``score``, without the GIL.
+    to which a call with places (k,) int64 goes.  Other kernels call ``score``, without the GIL;
+    for these alone there may be no layout, and tokens of no sentence.
     """
 
     def __cinit__(self):
@@ -363,7 +364,7 @@ cdef class PartScorer:
         cdef int k
         if family != SIB_ and family != GRAND_:
             raise ValueError("parts are scored one by one in SIB and GRAND only")
-        if encoded.n != layout.places.n:
+        if layout is not None and encoded.n != layout.places.n:
             raise ValueError("the sentence and the layout have different lengths")
         self.templates, self.encoded, self.layout = templates, encoded, layout
         self.family, self.weights, self.index = family, weights, index
@@ -386,9 +387,11 @@ cdef class PartScorer:
         return self.templates.score_some(self.encoded, self.layout, self.family, places,
                                          self.weights, self.index)
 
-    cdef bint score(self, const Triple *parts, Py_ssize_t count, double *out) noexcept nogil:
+    cdef bint score(self, const Triple *parts, Py_ssize_t count, double *out,
+                    const int32_t *tokens=NULL) noexcept nogil:
         """Scores of so many parts, as they would be in an array of all; False: no memory.
 
+        ``tokens``: which of the encoded stands at each position; NULL: that of the position.
         Rows of weights are asked for before they are read, some parts later.
         """
         cdef Recipe *r = <Recipe *>self.recipe
@@ -405,7 +408,7 @@ cdef class PartScorer:
         while first < count:
             last = min(count, first + IN_FLIGHT)
             for i in range(<int>(last - first)):
-                add_hashes(r, self.family, parts + first + i, memory + i * size)
+                add_hashes(r, self.family, parts + first + i, tokens, memory + i * size)
                 found[i] = size
                 if r.find != NULL:
                     for t in range(size):
@@ -424,11 +427,11 @@ cdef class PartScorer:
 
 
 cdef inline void add_hashes(const Recipe *r, int family, const Triple *part,
-                            uint32_t *halves) noexcept nogil:
+                            const int32_t *tokens, uint32_t *halves) noexcept nogil:
     """The half rows of a part's features."""
-    cdef const uint32_t *a = r.hashes[0] + part.x * r.templates
-    cdef const uint32_t *b = r.hashes[1] + part.y * r.templates
-    cdef const uint32_t *c = r.hashes[2] + part.z * r.templates
+    cdef const uint32_t *a = r.hashes[0] + (tokens[part.x] if tokens else part.x) * r.templates
+    cdef const uint32_t *b = r.hashes[1] + (tokens[part.y] if tokens else part.y) * r.templates
+    cdef const uint32_t *c = r.hashes[2] + (tokens[part.z] if tokens else part.z) * r.templates
     cdef const uint32_t *extras
     cdef int low = part.y, high = part.z, order, gap, kind, t, begin = 0
     cdef uint32_t x

@@ -136,6 +136,28 @@ KERNEL index_t likely_products(double b, const double *mu, double *restrict out,
                   found);
 }
 
+/* most[i]: at least row[which[i]]; returns the largest of these. */
+INLINE uint8_t raise_to(const uint8_t *restrict row, const int32_t *restrict which, index_t count,
+                        uint8_t *restrict most)
+{
+    uint8_t top = 0;
+    for (index_t i = 0; i < count; i++) {
+        uint8_t value = row[which[i]];
+        top = value > top ? value : top;
+        most[i] = value > most[i] ? value : most[i];
+    }
+    return top;
+}
+
+/* Where the last of eight tags is that equals it, -1 if none does. */
+INLINE int find_tag(const uint32_t *tags, uint32_t tag)
+{
+    int32_t at = -1;
+    for (int32_t i = 0; i < 8; i++)
+        at = tags[i] == tag ? i : at;
+    return at;
+}
+
 /* ---- messages -------------------------------------------------------------------------------- */
 
 /* out[m]: sum of mu[h, m] over the heads that are not likelier than not. */
@@ -296,6 +318,117 @@ KERNEL int invert(double *A, index_t stride, index_t n, int *order, double *scra
         for (index_t i = 1; other != k && i <= n; i++)
             exchange_entries(A + i * stride, k, other);
     }
+    return 1;
+}
+
+/* The inverse of a 2 x 2 matrix; 0 if its corner or determinant is not positive. */
+INLINE int invert_two(const double *x, double *restrict out)
+{
+    double determinant = x[0] * x[3] - x[1] * x[2], inverse;
+    if (!(x[0] > 0.0 && determinant > 0.0))
+        return 0;
+    inverse = 1.0 / determinant;
+    out[0] = x[3] * inverse;
+    out[1] = -x[1] * inverse;
+    out[2] = -x[2] * inverse;
+    out[3] = x[0] * inverse;
+    return 1;
+}
+
+/* out = x y, 2 x 2 */
+INLINE void multiply_two(const double *x, const double *y, double *restrict out)
+{
+    out[0] = x[0] * y[0] + x[1] * y[2];
+    out[1] = x[0] * y[1] + x[1] * y[3];
+    out[2] = x[2] * y[0] + x[3] * y[2];
+    out[3] = x[2] * y[1] + x[3] * y[3];
+}
+
+/* out = - the inverse of the first 4 columns of four rows, by halves, without pivoting; 0 if a
+ * half's corner or determinant is not positive. */
+INLINE int invert_four(const double *x, index_t stride, double out[LANES][LANES])
+{
+    const double *y = x + stride, *z = y + stride, *u = z + stride;
+    double A[4] = {x[0], x[1], y[0], y[1]}, B[4] = {x[2], x[3], y[2], y[3]};
+    double C[4] = {z[0], z[1], u[0], u[1]}, D[4] = {z[2], z[3], u[2], u[3]};
+    double E[4], F[4], G[4], H[4], S[4], T[4];
+    if (!invert_two(A, E))
+        return 0;
+    multiply_two(C, E, F); /* C / A */
+    multiply_two(E, B, G); /* A \ B */
+    multiply_two(F, B, T);
+    for (int i = 0; i < 4; i++)
+        D[i] -= T[i];
+    if (!invert_two(D, S))
+        return 0;
+    multiply_two(G, S, H);
+    multiply_two(H, F, T);
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; j < 2; j++)
+            out[i][j] = -E[2 * i + j] - T[2 * i + j];
+        for (int j = 0; j < 2; j++)
+            out[i][2 + j] = H[2 * i + j];
+    }
+    multiply_two(S, F, T);
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; j < 2; j++)
+            out[2 + i][j] = T[2 * i + j];
+        for (int j = 0; j < 2; j++)
+            out[2 + i][2 + j] = -S[2 * i + j];
+    }
+    return 1;
+}
+
+/* y -= a X, for the four rows X. */
+INLINE void subtract_four(const double *a, const double *restrict X, index_t stride,
+                          double *restrict y)
+{
+    double a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];
+    const double *restrict x1 = X + stride, *restrict x2 = x1 + stride, *restrict x3 = x2 + stride;
+    for (index_t j = 0; j < stride; j += LANES) {
+        FOR_LANES
+        {
+            y[j + lane] -= (a0 * X[j + lane] + a1 * x1[j + lane]) +
+                           (a2 * x2[j + lane] + a3 * x3[j + lane]);
+        }
+    }
+}
+
+/* Rows and columns 1..n in place, by Gauss-Jordan, four columns at a time; 0 if a pivot is not
+ * positive.  No pivoting: off the diagonal there is nothing positive, and each column's sum is
+ * positive, which holds for what is left at each step.  Row and column 0 and the rest of the rows
+ * are 0.  scratch: 8 rows. */
+KERNEL int invert_dominant(double *A, index_t stride, index_t n, double *scratch)
+{
+    double *X = scratch, *Y = scratch + LANES * stride;
+    A[0] = 1.0;
+    for (index_t c = 0; c <= n; c += LANES) {
+        index_t rows = n + 1 - c < LANES ? n + 1 - c : LANES;
+        double P[LANES][LANES], F[LANES];
+        memcpy(X, A + c * stride, rows * stride * sizeof(double));
+        for (index_t k = rows; k < LANES; k++) {
+            for (index_t j = 0; j < stride; j++)
+                X[k * stride + j] = j == c + k ? 1.0 : 0.0;
+        }
+        if (!invert_four(X + c, stride, P))
+            return 0;
+        for (index_t k = 0; k < LANES; k++) {
+            FOR_LANES { X[k * stride + c + lane] = lane == k ? 1.0 : 0.0; }
+        }
+        memset(Y, 0, LANES * stride * sizeof(double));
+        for (index_t k = 0; k < LANES; k++)
+            subtract_four(P[k], X, stride, Y + k * stride);
+        for (index_t i = 1; i <= n; i++) {
+            double *row = A + i * stride;
+            if (i >= c && i < c + rows)
+                continue;
+            FOR_LANES { F[lane] = row[c + lane]; }
+            FOR_LANES { row[c + lane] = 0.0; }
+            subtract_four(F, Y, stride, row);
+        }
+        memcpy(A + c * stride, Y, rows * stride * sizeof(double));
+    }
+    A[0] = 0.0;
     return 1;
 }
 

@@ -7,8 +7,8 @@ by
 
 or, the other way round, theta mu' - log(1 - mu + mu e^theta) with mu' = mu e^theta / (...).
 """
-from libc.math cimport INFINITY, NAN, exp, expm1, fabs, log, log1p
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.math cimport INFINITY, NAN, ceil, exp, exp2, expm1, fabs, log, log1p, log2
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
@@ -17,7 +17,9 @@ import numpy as np
 from cython_ext cimport arborescence, eisner
 from cython_ext.batch cimport reserve
 from cython_ext.clock cimport now
+from cython_ext.features cimport distance_bin
 from cython_ext.few_pairs cimport FewPairs
+from cython_ext.hashing cimport PREFETCH, mix
 from cython_ext.layout cimport GRAND_, SIB_, Layout, Places, checked, find_arc, triangle
 from cython_ext.parts cimport PartScorer, Triple
 from cython_ext.tree_pairs cimport TreePairs, whole_vectors
@@ -31,12 +33,20 @@ cdef extern from "relaxation.h" nogil:
                                int32_t* found)
     void pair_gains(const double* mu, const double* theta, bint forward, Py_ssize_t n, double* x,
                     double* v, double* shift, double* out)
+    uint8_t raise_to(const uint8_t* row, const int32_t* which, Py_ssize_t count, uint8_t* most)
+    int find_tag(const uint32_t* tags, uint32_t tag)
 
 
 cdef enum:
     TABLES = 8                           # of bounds, at most
-    KINDS = 64                           # of positions, whose worth is kept between sentences
+    KINDS = 96                           # of positions, whose worth is kept between sentences
+    STEP = 16                            # by so many there is room for more
     VECTORS = 6                          # of numbers of the pairs at work
+    WAYS = 8                             # scores that share a line of the cache
+    LINE_BITS = 14                       # of the number of lines
+    KIND_BITS = 12                       # of that of a kind
+    KEY_BITS = 3 * KIND_BITS + 6
+    DECISIVE = 3                         # ids that make a kind, at most
 
 
 cdef struct Bounds:
@@ -52,26 +62,39 @@ cdef class PartBounds:
     A score is at least and at most the sum of an entry of each table, and of ``low`` and ``high``.
 
     tables : list of (values, values, values, 2) float32
-        Least and largest summand, by the ids of the three positions.
+        Least and largest summand, by the ids of the three positions; the last row stands for all
+        ids from its number on.
     low, high : float
         Least and largest sum of all other summands.
+    decisive : int
+        Ids of a position that decide a score, with the order of the positions and the distance from
+        the head to the last: those of the tables first, and others.  At most 3; scores that were
+        computed are kept for other sentences.  0: there is more to it.
 
     Attributes
     ----------
     lowest, highest : float
         No score is outside.
+    closed : bool
+        Scores that are computed from now on are not kept.
     """
 
     cdef Bounds tables
     cdef list keep
     cdef dict worths                     # by factor, eps, forward and the shape of the parts
+    cdef Known known                     # or None
     cdef readonly double lowest, highest
 
-    def __init__(self, list tables, double low, double high):
+    def __init__(self, list tables, double low, double high, int decisive=0):
         cdef const float[:, :, :, ::1] triples
         cdef int t
         if len(tables) > TABLES:
             raise ValueError(f"at most {TABLES} tables of bounds, got {len(tables)}")
+        if not (decisive == 0 or len(tables) <= decisive <= DECISIVE):
+            raise ValueError(f"at most {DECISIVE} decisive ids, those of {len(tables)} tables "
+                             f"included, got {decisive}")
+        if decisive:
+            self.known = Known(decisive)
         self.tables.count, self.tables.low, self.tables.high = len(tables), low, high
         self.lowest, self.highest = low, high
         self.worths = {}
@@ -81,6 +104,118 @@ cdef class PartBounds:
             self.tables.size[t], self.tables.tables[t] = len(table), &triples[0, 0, 0, 0]
             self.lowest += table.min()
             self.highest += table.max()
+
+    @property
+    def closed(self):
+        return self.known is None or self.known.closed
+
+    @closed.setter
+    def closed(self, bint closed):
+        if self.known is not None:
+            self.known.closed = closed
+
+
+cdef struct Line:
+    uint32_t[WAYS] tags                  # 0: nothing
+    float[WAYS] values
+
+
+cdef class Known:
+    """Scores of parts, exactly, by the kinds of their positions, for scores that these decide.
+
+    A kind is a position's ids.  A line holds scores whose keys have the same ``LINE_BITS``, with
+    the rest of the key as tag; when it is full, one makes room for the next.  Under the GIL.
+    """
+
+    cdef int rows                        # of ids
+    cdef void* memory
+    cdef Line* lines
+    cdef uint64_t* ids                   # (1 << KIND_BITS,) hashed: of a kind, 0: none
+    cdef int16_t* number                 # and its number
+    cdef list kinds                      # ids of each
+    cdef PartScorer scorer               # whose tokens are the kinds, or None
+    cdef int encoded                     # so many
+    cdef uint32_t turn
+    cdef bint closed                     # no more are kept
+
+    def __cinit__(self, int rows):
+        self.rows, self.turn, self.closed = rows, 0, False
+        self.kinds, self.encoded = [], 0
+        self.memory = calloc((1 << LINE_BITS) + 1, sizeof(Line))
+        self.ids = <uint64_t*>calloc(1 << KIND_BITS, sizeof(uint64_t))
+        self.number = <int16_t*>malloc((1 << KIND_BITS) * sizeof(int16_t))
+        if self.memory == NULL or self.ids == NULL or self.number == NULL:
+            raise MemoryError
+        self.lines = <Line*>((<size_t>self.memory // sizeof(Line) + 1) * sizeof(Line))
+
+    def __dealloc__(self):
+        free(self.memory)
+        free(self.ids)
+        free(self.number)
+
+    cdef int kind(self, const int32_t* ids, Py_ssize_t step) except -2:
+        """Of a position; -1: there is no room for one more, or an id is too large."""
+        cdef uint64_t all_ids = 1
+        cdef int mask = (1 << KIND_BITS) - 1, k
+        for k in range(self.rows):
+            if not 0 <= ids[k * step] < 1 << 20:
+                return -1
+            all_ids = all_ids << 20 | <uint64_t>ids[k * step]
+        k = <int>mix(all_ids) & mask
+        while self.ids[k] and self.ids[k] != all_ids:
+            k = (k + 1) & mask
+        if self.ids[k] == 0:
+            if len(self.kinds) > mask // 2:
+                return -1
+            self.ids[k], self.number[k] = all_ids, <int16_t>len(self.kinds)
+            self.kinds.append([ids[row * step] for row in range(self.rows)])
+        return self.number[k]
+
+    cdef PartScorer scorer_of_kinds(self, lazy):
+        """None: it is not there."""
+        if self.encoded < len(self.kinds):
+            make = getattr(lazy.score, "of_tokens", None)
+            self.scorer = make(np.array(self.kinds, np.int32)) if make is not None else None
+            self.encoded = <int>len(self.kinds)
+        return self.scorer
+
+    cdef inline float* find(self, uint64_t key) noexcept nogil:
+        """NULL if it is not known."""
+        cdef Line* line = self.lines + (key & ((1 << LINE_BITS) - 1))
+        cdef int way = find_tag(line.tags, 1 + <uint32_t>(key >> LINE_BITS))
+        return line.values + way if way >= 0 else NULL
+
+    cdef void put(self, uint64_t key, float score) noexcept nogil:
+        cdef Line* line = self.lines + (key & ((1 << LINE_BITS) - 1))
+        cdef int way = find_tag(line.tags, 0)
+        if self.closed:
+            return
+        if way < 0:
+            way = self.turn % WAYS
+            self.turn += 1
+        line.tags[way], line.values[way] = 1 + <uint32_t>(key >> LINE_BITS), score
+
+
+cdef inline uint64_t key_of(const Triple* part, bint sib, const int32_t* kind) noexcept nogil:
+    """What decides a part's score; 0: not all is known.  As ``add_hashes`` of parts.pyx.
+
+    Mixed so that all of it decides the lowest bits; no two parts' are the same.
+    """
+    cdef int x = kind[part.x], y = kind[part.y], z = kind[part.z], low, high, order, far
+    cdef uint64_t key, mask = (<uint64_t>1 << KEY_BITS) - 1
+    if (x | y | z) < 0:
+        return 0
+    if sib:
+        low, high = min(part.y, part.z), max(part.y, part.z)
+        order, far = (part.x < low) | (part.x < high) << 1, part.x - part.z
+    else:
+        order = (part.x < part.y) | (part.y < part.z) << 1 | (part.x < part.z) << 2
+        far = part.y - part.z
+    key = <uint64_t>((x << KIND_BITS | y)) << KIND_BITS | <uint64_t>z
+    key = key << 6 | <uint64_t>(order << 3 | (1 + distance_bin(far if far > 0 else -far)))
+    key = (key * <uint64_t>0x9E3779B97F4A7C15) & mask
+    key = ((key ^ key >> 21) * <uint64_t>0xBF58476D1CE4E5B9) & mask
+    return key ^ key >> 21
 
 
 cdef class Worths:
@@ -95,7 +230,8 @@ cdef class Worths:
     y^2 / 2 - y^3 / 6 + y^4 / 24 and y.
 
     Kinds are added as sentences bring them, up to ``room``, O(kinds^2) each, under the GIL; what is
-    there never changes but for maxima, which grow.
+    there never changes.  Of each part a byte, from which ``size_of`` has the number, up to a tenth
+    larger.
     """
 
     cdef PartBounds bounds
@@ -103,9 +239,9 @@ cdef class Worths:
     cdef bint forward, sib
     cdef int room, count
     cdef int32_t* ids                    # (room, TABLES)
-    cdef float* worth                    # (room, room, room)
-    cdef double* first                   # (room, room) largest of parts with kinds in the first two
-    cdef double* second                  # places, and in the last two; of SIB in the first and any
+    cdef int16_t* of_known               # (1 << KIND_BITS,) 1 + the kind of each of ``Known``
+    cdef uint8_t* worth                  # (room, room, room)
+    cdef double[256] size_of
     cdef double* low                     # (3, room)
 
     def __cinit__(self, PartBounds bounds, double factor, double eps, bint forward, bint sib,
@@ -113,19 +249,21 @@ cdef class Worths:
         self.bounds, self.factor, self.eps = bounds, factor, eps
         self.forward, self.sib, self.room, self.count = forward, sib, (room + 3) // 4 * 4, 0
         room = self.room
-        self.worth = <float*>malloc(<size_t>room * room * room * sizeof(float))
-        self.first = <double*>malloc((2 * room + 3) * room * sizeof(double))
+        self.worth = <uint8_t*>malloc(<size_t>room * room * room)
+        self.low = <double*>malloc(3 * room * sizeof(double))
         self.ids = <int32_t*>malloc(room * TABLES * sizeof(int32_t))
-        if self.worth == NULL or self.first == NULL or self.ids == NULL:
+        self.of_known = <int16_t*>calloc(1 << KIND_BITS, sizeof(int16_t))
+        if self.worth == NULL or self.low == NULL or self.ids == NULL or self.of_known == NULL:
             raise MemoryError
-        self.second = self.first + room * room
-        self.low = self.second + room * room
-        memset(self.first, 0, 2 * room * room * sizeof(double))
+        self.size_of[0], self.size_of[255] = 0.0, INFINITY
+        for room in range(1, 255):
+            self.size_of[room] = exp2((room - 128) / 8.0)
 
     def __dealloc__(self):
         free(self.worth)
-        free(self.first)
+        free(self.low)
         free(self.ids)
+        free(self.of_known)
 
     cdef int kind(self, const int32_t* ids, Py_ssize_t step):
         """Of a position with so many ids, ``step`` apart; -1: there is no room for one more."""
@@ -133,7 +271,8 @@ cdef class Worths:
         cdef int32_t* own
         for k in range(self.count):
             t = 0
-            while t < count and self.ids[k * TABLES + t] == ids[t * step]:
+            while t < count and self.ids[k * TABLES + t] == min(
+                    ids[t * step], self.bounds.tables.size[t] - 1):
                 t += 1
             if t == count:
                 return k
@@ -141,7 +280,7 @@ cdef class Worths:
             return -1
         own = self.ids + self.count * TABLES
         for t in range(count):
-            own[t] = ids[t * step]
+            own[t] = min(ids[t * step], self.bounds.tables.size[t] - 1)
         self.count += 1
         for k in range(self.count):
             for t in range(self.count):
@@ -172,15 +311,26 @@ cdef class Worths:
         worths(low, high, self.factor, self.eps, self.forward, length, out)
         for k in range(length):
             out[k] *= 1.000001                   # for rounding
-            self.worth[(i * room + j) * room + start + k] = <float>out[k]
-            raise_to(&self.first[i * room + j], out[k])
-            raise_to(&self.second[(i if self.sib else j) * room + start + k], out[k])
-            if self.sib:
-                raise_to(&self.second[i * room + j], out[k])
+            self.worth[(i * room + j) * room + start + k] = self.code(out[k])
 
 
-cdef inline void raise_to(double* top, double value) noexcept nogil:
-    top[0] = max(top[0], value)
+    cdef uint8_t code(self, double worth) noexcept nogil:
+        cdef int code
+        if worth <= 0.0:
+            return 0
+        if not worth < self.size_of[254]:
+            return 255
+        code = max(1, <int>ceil(128.0 + 8.0 * log2(max(worth, self.size_of[1]))))
+        return <uint8_t>(code + (self.size_of[code] < worth))
+
+    cdef Worths larger(self):
+        """The same with more room."""
+        cdef int k
+        cdef Worths out = Worths(self.bounds, self.factor, self.eps, self.forward, self.sib,
+                                 self.room + STEP)
+        for k in range(self.count):
+            out.kind(self.ids + k * TABLES, 1)
+        return out
 
 
 cdef double largest_size(const double* scores, int64_t size) noexcept nogil:
@@ -292,7 +442,9 @@ cdef class Separation:
     cdef readonly double least           # arcs must be more likely
     cdef const double* scores            # (parts,) or NULL
     cdef object lazy                     # LazyParts, or None
-    cdef PartScorer scorer               # of it, or None: it is asked in Python
+    cdef PartScorer scorer               # of it, or None: not yet, or it is asked in Python
+    cdef Known known                     # or None
+    cdef int32_t* known_kind             # (n+1,) of positions
     cdef double factor                   # of the scores that it gives
     cdef object keep
     cdef Worths worths                   # or None
@@ -311,6 +463,7 @@ cdef class Separation:
     cdef List chosen
     cdef Py_ssize_t room                 # of the next two
     cdef double* numbers                 # (VECTORS, room)
+    cdef uint64_t* keys                  # (room,)
     cdef Triple* asked                   # (room,)
 
     def __cinit__(self):
@@ -319,6 +472,7 @@ cdef class Separation:
         self.taken = NULL
         self.numbers = NULL
         self.asked = NULL
+        self.keys = NULL
         self.room = 0
         memset(&self.found, 0, sizeof(List))
         memset(&self.last, 0, sizeof(List))
@@ -347,19 +501,19 @@ cdef class Separation:
             self.factor = 1.0
         else:
             self.lazy, self.factor = scores, scores.factor
-            if type(scores.score) is PartScorer:
-                self.scorer = scores.score
             bounds = self.keep = scores.bounds
+            self.known = bounds.known
             low, high = self.factor * bounds.lowest, self.factor * bounds.highest
         most = most_gain(low, high, forward)
         self.least = eps / most if most > 0.0 else 0.0
         size = (p.n + 1) * self.stride
-        self.number = <int32_t*>malloc((size + 2 * self.stride + p.arcs + 1) * sizeof(int32_t))
+        self.number = <int32_t*>malloc((size + 3 * self.stride + p.arcs + 1) * sizeof(int32_t))
         self.taken = <uint8_t*>calloc(max(1, self.size), sizeof(uint8_t))
         if self.number == NULL or self.taken == NULL:
             raise MemoryError
         self.likely, self.kind = self.number + size, self.number + size + self.stride
-        self.rows = self.kind + self.stride
+        self.known_kind = self.kind + self.stride
+        self.rows = self.known_kind + self.stride
         for a in range(p.arcs):
             self.number[p.heads[a] * self.stride + p.modifiers[a]] = a
         self.memory = <double*>calloc(2 * size + self.stride + 4, sizeof(double))
@@ -380,57 +534,102 @@ cdef class Separation:
         free(self.taken)
         free(self.numbers)
         free(self.asked)
+        free(self.keys)
         free(self.found.of)
         free(self.last.of)
         free(self.chosen.of)
 
     cdef int find_kinds(self, PartBounds bounds, const int32_t[:, ::1] ids) except -1:
         """The kinds of positions, and what parts of them may gain."""
-        cdef int n = self.p.n, count = bounds.tables.count, i
+        cdef int n = self.p.n, count = bounds.tables.count, i = 0, k
         cdef const int32_t* of_root = NULL
         kind = self.factor, self.eps, self.forward, self.sib
-        if ids.shape[0] != count or ids.shape[1] != n + 1:
+        if ids.shape[0] != max(count, bounds.known.rows if bounds.known else 0) or (
+                ids.shape[1] != n + 1):
             raise ValueError(f"{count} tables of bounds and {n + 1} positions have {ids.shape[0]} "
                              f"rows of {ids.shape[1]} ids")
-        if count:
+        if ids.shape[0]:
             of_root = &ids[0, 0]
         self.worths = bounds.worths.get(kind)
         if self.worths is None:
-            self.worths = bounds.worths[kind] = Worths(bounds, *kind, KINDS)
-        for i in range(n + 1):
-            self.kind[i] = self.worths.kind(of_root + i, n + 1)
-            if self.kind[i] < 0:
-                break
-        else:
-            return 0
-        self.worths = Worths(bounds, *kind, n + 1)       # too many: those of this sentence
-        for i in range(n + 1):
-            self.kind[i] = self.worths.kind(of_root + i, n + 1)
+            self.worths = bounds.worths[kind] = Worths(bounds, *kind, STEP)
+        while i <= n:
+            k = self.known.kind(of_root + i, n + 1) if self.known is not None else -1
+            self.known_kind[i] = k
+            if k >= 0 and self.worths.of_known[k]:
+                self.kind[i] = self.worths.of_known[k] - 1
+            else:
+                self.kind[i] = self.worths.kind(of_root + i, n + 1)
+                if self.kind[i] >= 0 and k >= 0:
+                    self.worths.of_known[k] = <int16_t>(self.kind[i] + 1)
+            i += 1
+            if self.kind[i - 1] < 0:
+                i = 0
+                self.worths = self.worths.larger()
+                if self.worths.room <= KINDS:
+                    bounds.worths[kind] = self.worths
         return 0
 
-    cdef void fill_caps(self) noexcept nogil:
-        cdef const double* first
-        cdef const double* second
-        cdef int h, m
-        for h in range(self.p.n + 1):
-            first = self.worths.first + self.kind[h] * self.worths.room
-            second = self.worths.second + self.kind[h] * self.worths.room
-            for m in range(1, self.p.n + 1):
-                self.caps[h * self.stride + m] = second[self.kind[m]]
-                self.caps_above[h * self.stride + m] = first[self.kind[m]]
+    cdef int fill_caps(self) except -1:
+        """The most that parts are worth, of those that the sentence has, by two of their kinds.
+
+        O(n^2 + kinds^3), of the sentence.
+        """
+        cdef Py_ssize_t room = self.worths.room, s = self.stride, size, count = 0, x, y, i
+        cdef int n = self.p.n, h, m
+        cdef uint8_t* second
+        cdef uint8_t* first
+        cdef int32_t* kinds
+        cdef int32_t* place                       # of a kind among those of the sentence
+        size = n + 2
+        kinds = <int32_t*>malloc((2 * size + room) * sizeof(int32_t))
+        second = <uint8_t*>calloc(2 * size, size)
+        if kinds == NULL or second == NULL:
+            free(kinds)
+            free(second)
+            raise MemoryError
+        first, place = second + size * size, kinds + size
+        for i in range(room):
+            place[i] = -1
+        for i in range(1, n + 1):
+            if place[self.kind[i]] < 0:
+                place[self.kind[i]] = <int32_t>count
+                kinds[count] = self.kind[i]
+                count += 1
+        kinds[count] = self.kind[0]               # the root is above only
+        for x in range(count + 1):
+            for y in range(count):
+                i = x if self.sib else y
+                first[x * size + y] = raise_to(
+                    self.worths.worth + (kinds[x] * room + kinds[y]) * room, kinds, count,
+                    second + i * size)
+        for h in range(n + 1):
+            x = place[self.kind[h]] if h else count
+            for m in range(1, n + 1):
+                y = place[self.kind[m]]
+                self.caps_above[h * s + m] = self.worths.size_of[first[x * size + y]]
+                self.caps[h * s + m] = self.worths.size_of[
+                    max(second[x * size + y], first[x * size + y] if self.sib else 0)]
+        free(kinds)
+        free(second)
+        return 0
 
     cdef bint make_numbers(self, Py_ssize_t count) noexcept nogil:
         """Room for so many pairs at work."""
         cdef Py_ssize_t room
+        cdef bint fine
         if count + 4 <= self.room:
             return True
         free(self.numbers)
         free(self.asked)
+        free(self.keys)
         room = (2 * count + 8) // 4 * 4
         self.numbers = <double*>malloc(VECTORS * room * sizeof(double))
         self.asked = <Triple*>malloc(room * sizeof(Triple))
-        self.room = room if self.numbers != NULL and self.asked != NULL else 0
-        return self.room > 0
+        self.keys = <uint64_t*>malloc(room * sizeof(uint64_t))
+        fine = self.numbers != NULL and self.asked != NULL and self.keys != NULL
+        self.room = room if fine else 0
+        return fine
 
     cdef void add(self, int a, int c, double mu) noexcept nogil:
         """A pair of arcs to those found: of two siblings the second is left of the first."""
@@ -456,7 +655,8 @@ cdef class Separation:
         room = self.worths.room
         if self.sib and m > h:
             m, k = k, m
-        return mu * self.worths.worth[(kind[h] * room + kind[m]) * room + kind[k]] > self.eps
+        return mu * self.worths.size_of[
+            self.worths.worth[(kind[h] * room + kind[m]) * room + kind[k]]] > self.eps
 
     cdef bint keep_possible(self) noexcept nogil:
         """Of those found, what is not taken and whose score, if it is there, may gain enough."""
@@ -541,6 +741,7 @@ cdef class Separation:
         """Scores of what was found; those of the last round are at hand."""
         cdef Py_ssize_t i, j = 0, count = 0
         cdef List* found = &self.found
+        cdef const float* score
         cdef double* values
         cdef double start
         if self.scores != NULL:
@@ -549,34 +750,63 @@ cdef class Separation:
             return 0
         if not self.make_numbers(found.count):
             raise MemoryError
+        start = now()
         for i in range(found.count):
             while j < self.last.count and self.last.of[j].place < found.of[i].place:
                 j += 1
             if j < self.last.count and self.last.of[j].place == found.of[i].place:
                 found.of[i].theta = self.last.of[j].theta
-            else:
-                found.of[i].theta = NAN
-                self.asked[count] = found.of[i].at
-                count += 1
+                continue
+            found.of[i].theta = NAN
+            self.scored += 1
+            if self.known is not None:
+                self.keys[i] = key_of(&found.of[i].at, self.sib, self.known_kind)
+                PREFETCH(self.known.lines + (self.keys[i] & ((1 << LINE_BITS) - 1)))
+        for i in range(found.count):
+            if found.of[i].theta == found.of[i].theta:
+                continue
+            if self.known is not None and self.keys[i]:
+                score = self.known.find(self.keys[i])
+                if score != NULL:
+                    found.of[i].theta = self.factor * score[0]
+                    continue
+            self.asked[count] = found.of[i].at
+            count += 1
         if count:
-            start = now()
             self.ask(count)
-            self.seconds += now() - start
-            self.scored += count
             values = self.numbers
             count = 0
             for i in range(found.count):
                 if found.of[i].theta != found.of[i].theta:
                     found.of[i].theta = self.factor * values[count]
+                    if self.known is not None and self.keys[i]:
+                        self.known.put(self.keys[i], <float>values[count])
                     count += 1
+        self.seconds += now() - start
         return 0
 
     cdef int ask(self, Py_ssize_t count) except -1:
         """``numbers``: scores, without the factor, of what was asked, which has no theta yet."""
         cdef int64_t[::1] places
         cdef const double[::1] values
+        cdef PartScorer scorer = None
         cdef Py_ssize_t i, k = 0
-        cdef bint fine
+        cdef bint fine = True
+        if self.known is not None:
+            for i in range(self.p.n + 1):
+                fine &= self.known_kind[i] >= 0
+            if fine:
+                scorer = self.known.scorer_of_kinds(self.lazy)
+            if scorer is not None:
+                with nogil:
+                    fine = scorer.score(self.asked, count, self.numbers, self.known_kind)
+                if not fine:
+                    raise MemoryError
+                return 0
+        if self.scorer is None:
+            scorer = getattr(self.lazy.score, "scorer", None)
+            if type(scorer) is PartScorer:
+                self.scorer = scorer
         if self.scorer is not None:
             with nogil:
                 fine = self.scorer.score(self.asked, count, self.numbers)

@@ -23,6 +23,7 @@ from cython_ext.layout cimport Layout, Places
 
 cdef extern from "relaxation.h" nogil:
     bint invert(double* A, Py_ssize_t stride, Py_ssize_t n, int* order, double* scratch)
+    bint invert_dominant(double* A, Py_ssize_t stride, Py_ssize_t n, double* scratch)
     void laplacian(double* W, double* L, Py_ssize_t stride, Py_ssize_t n, bint single_root,
                    double* scratch)
     double inverse_marginals(const double* W, const double* KT, const double* diagonal, double* mu,
@@ -64,7 +65,7 @@ cdef class TreePairs:
         self.layout, self.p, self.single_root = layout, p, single_root
         self.stride = (p.n + 4) // 4 * 4
         size = (p.n + 1) * self.stride
-        self.memory = <double*>malloc((4 * size + 6 * self.stride + 4) * sizeof(double))
+        self.memory = <double*>malloc((4 * size + 8 * self.stride + 4) * sizeof(double))
         if self.memory == NULL:
             raise MemoryError
         self.W = whole_vectors(self.memory)
@@ -72,7 +73,7 @@ cdef class TreePairs:
         self.KT = self.K + size
         self.mu = self.KT + size
         self.scratch = self.mu + size
-        memset(self.W, 0, (4 * size + 6 * self.stride) * sizeof(double))
+        memset(self.W, 0, (4 * size + 8 * self.stride) * sizeof(double))
         if scores is None:
             return
         if scores.shape[0] != p.arcs:
@@ -97,7 +98,10 @@ cdef class TreePairs:
         cdef Py_ssize_t s = self.stride, n = self.p.n, m
         cdef double* scratch = self.scratch
         laplacian(self.W, self.K, s, n, self.single_root, scratch)
-        if not invert(self.K, s, n, <int*>scratch, scratch + s):
+        if self.single_root:
+            if not invert(self.K, s, n, <int*>scratch, scratch + s):
+                return False
+        elif not invert_dominant(self.K, s, n, scratch):
             return False
         transpose(self.K, self.KT, s, n)
         if self.single_root:

@@ -74,6 +74,11 @@ SMITH_EISNER = {
 SETS = {"rich": RICH, "smith-eisner": SMITH_EISNER}
 
 
+def has_gaps(family: str, name: str) -> bool:
+    """Whether a feature knows the distance between the siblings or of the grandparent's arc."""
+    return any("D" in text.split() for text in split(SETS[name][family]))
+
+
 def compile_parts(
     families: frozenset[str], name: str, absent: frozenset[str], fields: list[str], bits: int
 ) -> kernel.PartTemplates:

@@ -18,6 +18,7 @@ PARTS = (CHILDSEQ, GRAND, GRANDSIB)  # in the order of the kernel's arguments
 
 PROOF_ITERATIONS = 10  # of `certifies`; where scores moved by a tenth of a margin, enough for most
 NOTHING = np.empty(0, np.float32)
+NO_SCORE = float("-inf")
 PROOF_NODES = 10_000  # of branch and bound, before an integer program
 
 
@@ -62,7 +63,7 @@ class DualDecomposition(Engine):
     split: float = 1.0
     exact: str = "no"
     sweeps: int = 8
-    nodes: int = 200
+    nodes: int = 400
 
     name = "dual-decomposition"
     families = frozenset({LINK, *PARTS})
@@ -126,23 +127,19 @@ class DualDecomposition(Engine):
         """
         if not self.sweeps:
             return self.descend(graph, np.zeros((2, len(graph.scores))))
-        multipliers = np.empty((2, len(graph.scores)))
-        heads = np.empty(graph.n + 1, np.int32)
-        values = np.empty(len(graph.scores))
-        primal, dual, sweeps = self.ascend(graph, -np.inf, multipliers, heads, values)
-        if dual == -np.inf:
+        arcs = len(graph.scores)
+        heads, values = np.empty(len(graph.arcs.offsets), np.int32), np.empty(arcs)
+        multipliers = np.empty((2, arcs))
+        primal, dual, sweeps = self.ascend(graph, NO_SCORE, multipliers, heads, values)
+        if dual == NO_SCORE:
             return None
         certificate = Certificate(primal, dual)
         if certificate.optimal:
-            return Result(
-                heads,
-                primal,
-                certificate=certificate,
-                arc_values=values,
-                multipliers=multipliers,
-                resolved=NOTHING,
-                iterations=sweeps,
-            )
+            result = Result(heads, primal)  # arguments by name take longer
+            result.certificate, result.arc_values = certificate, values
+            result.multipliers, result.resolved = multipliers, NOTHING
+            result.iterations = sweeps
+            return result
         result = self.descend(replace(graph, scores=values), multipliers)
         assert result is not None  # the arcs of the best tree are not dropped
         if result.score > primal:
@@ -169,17 +166,20 @@ class DualDecomposition(Engine):
     ) -> tuple[float, float, int]:
         """Primal, dual and sweeps; the arrays are written to.  If the score of a tree is known,
         with what is not -inf, the multipliers say where to start."""
+        part = graph.parts.get
         primal, dual, sweeps, _ = ascent.solve(
             graph.arcs.layout,
             graph.scores,
-            *map(graph.parts.get, PARTS),
+            part(CHILDSEQ),
+            part(GRAND),
+            part(GRANDSIB),
             graph.projective,
             graph.single_root,
             self.sweeps,
             self.nodes,
             known,
             self.split,
-            known > -np.inf,
+            known > NO_SCORE,
             multipliers,
             heads,
             values,

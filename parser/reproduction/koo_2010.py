@@ -54,7 +54,7 @@ DD, DP = "dual decomposition", "projective DP"
 DP_HERE = f"{DP}, same arcs"  # those of dual decomposition; graphs for projective trees have fewer
 SUBGRADIENTS, SWEEPS = "subgradients", "sweeps, subgradients"  # without branch and bound, as Koo's
 ENGINES = {
-    DD: "dual-decomposition:sweeps=8,nodes=200",
+    DD: "dual-decomposition:sweeps=8,nodes=400",
     SUBGRADIENTS: "dual-decomposition:sweeps=0,nodes=0",
     SWEEPS: "dual-decomposition:nodes=0",
     f"{DD}, exact": "dual-decomposition:exact=yes",

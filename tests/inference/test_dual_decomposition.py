@@ -113,6 +113,38 @@ def test_branches_prove_what_one_relaxation_does_not():
     assert 0 < relaxed < 15
 
 
+# Candidate arcs under which words have one head each but for some: 1 -> 2 would close a cycle with
+# 2 -> 1; next to 0 -> 1, 0 -> 2 would be a second root.
+KNOWN_HEADS = {
+    "cycle": (5, False, [(2, 1), (1, 2), (3, 2), (0, 3), (4, 3), (0, 4), (3, 4), (3, 5), (4, 5)]),
+    "root": (3, True, [(0, 1), (0, 2), (1, 2), (3, 2), (2, 3), (1, 3)]),
+}
+
+
+@pytest.mark.parametrize("case", KNOWN_HEADS)
+@pytest.mark.parametrize("families", [(CHILDSEQ,), (CHILDSEQ, GRAND)])
+def test_arcs_that_known_heads_rule_out_do_not_keep_bounds_apart(case, families):
+    n, single_root, arcs = KNOWN_HEADS[case]
+    rng = np.random.default_rng(2)
+    certified = 0
+    for _ in range(50):
+        matrix = np.full((n + 1, n + 1), -np.inf)
+        for head, modifier in arcs:
+            matrix[head, modifier] = rng.normal()
+        matrix[{"cycle": 1, "root": 0}[case], 2] = 8.0
+        graph = ScoredGraph.from_matrix(matrix, single_root=single_root)
+        parts = {f: rng.normal(size=graph.arcs.layout.size(CODES[f])) for f in families}
+        graph = replace(graph, parts=parts)
+        result = DualDecomposition(sweeps=5, nodes=0, iterations=1).solve(graph)
+        check(graph, result)
+        assert result.certificate.dual >= optimum(graph) - 1e-9
+        certified += result.converged
+        whole = DUAL_DECOMPOSITION.best(graph)
+        assert whole.converged
+        assert whole.score == pytest.approx(optimum(graph), abs=1e-9)
+    assert certified >= 35
+
+
 def test_a_forbidden_arc_is_as_good_as_none():
     rng = np.random.default_rng(15)
     for families in SUBSETS:

@@ -89,6 +89,33 @@ def test_marginals_of_pairs_come_from_the_inverse_laplacian(single_root):
         np.testing.assert_allclose(found, joint[first, second], atol=1e-12)
 
 
+@pytest.mark.parametrize("single_root", [False, True])
+def test_marginals_of_sentences_of_any_length(single_root):
+    rng = np.random.default_rng(1)
+    for n in (6, 7, 8, 11, 12, 33):
+        graph = random_graph(rng, n, single_root=single_root, scale=2.0, arcs=n * n * 2 // 3)
+        pairs = TreePairs(graph.arcs.layout, graph.scores, single_root)
+        assert pairs.solved
+        wanted = find_engine("mst").expectations(graph).marginals
+        np.testing.assert_allclose(pairs.marginals(), wanted, atol=1e-11)
+
+
+@pytest.mark.parametrize("single_root", [False, True])
+def test_marginals_of_projective_trees_of_any_length_and_range(single_root):
+    rng = np.random.default_rng(2)
+    for n in (1, 2, 3, 4, 5, 8, 9, 16, 31, 60):
+        arcs = n * (n + 1) * 2 // 3
+        graph = random_graph(rng, n, projective=True, single_root=single_root, arcs=arcs)
+        for scale in (1.0, 30.0, 400.0):  # the last two where sums leave the range of numbers
+            scaled = replace(graph, scores=scale * graph.scores)
+            messages = FewPairs(scaled.arcs.layout, scaled.scores, True, single_root)
+            for _ in range(2):
+                assert messages.run(1, 0.0) is not None
+                messages.beliefs(beliefs := np.empty(len(graph.arcs)))
+                wanted = find_engine("projective").expectations(scaled).marginals
+                np.testing.assert_allclose(beliefs, wanted, atol=1e-9)
+
+
 def some_pairs(rng: np.random.Generator, graph: ScoredGraph, scale: float = 1.0) -> ScoredGraph:
     """The graph's arcs with a few pairs of them."""
     count = 3 * graph.n
@@ -451,6 +478,73 @@ def test_a_models_bounds_hold_and_change_nothing(english, name):
         assert lazily.relaxation.added == wanted.relaxation.added
         for family, scores in eager.parts.items():
             np.testing.assert_array_equal(np.asarray(found.parts[family]), scores)
+
+
+def tagged(english, seed: int) -> tuple[Scorer, CompactTable, list]:
+    """Templates that read tags only, random weights, and sentences, encoded."""
+    sentences = [s for s in read_all([english]) if len(s) <= 14][:12]
+    scorer = Scorer(Vocabulary.build(sentences), 12, (LINK, GRAND, SIB), part_set="smith-eisner")
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.choice(1 << 12, 2000, replace=False))
+    values = rng.normal(scale=0.4, size=(2000, 16)).astype(np.float32)
+    return scorer, CompactTable(12, rows, values), [scorer.encode(s) for s in sentences]
+
+
+def test_scores_that_tags_decide_are_kept_for_other_sentences(english):
+    scorer, table, encoded = tagged(english, 12)
+    limits = scorer.bounds(table, (GRAND, SIB))
+    assert scorer.bounds(table, (GRAND, SIB)) == limits
+    kind = {"projective": False, "single_root": True}
+    engine = RelaxedBeliefPropagation(rounds=inf, eps=1e-2, iterations=5)
+    wanted = [engine.best(graph) for graph in scorer.graphs(encoded, table, **kind)]
+
+    asked = []
+
+    def counted(graph: ScoredGraph) -> ScoredGraph:
+        def wrap(score):
+            return lambda places: asked.append(len(places)) or score(places)
+
+        parts = {family: replace(p, score=wrap(p.score)) for family, p in graph.parts.items()}
+        return replace(graph, parts=parts)
+
+    graphs = scorer.graphs(encoded, table, **kind, lazy=limits)
+    counts = []
+    for closed in (True, True, False, False):
+        for each in limits.values():
+            each.bounds.closed = closed
+        for graph in map(counted, graphs):
+            engine.best(graph)
+        counts.append(sum(asked))
+        asked.clear()
+    assert counts[0] == counts[1] > counts[2] > 0 == counts[3]
+
+    again = Scorer(scorer.vocabulary, 12, (LINK, GRAND, SIB), part_set="smith-eisner")
+    fresh = again.graphs(encoded, table, **kind, lazy=again.bounds(table, (GRAND, SIB)))
+    for some in (graphs, fresh, fresh):
+        for graph, eager in zip(some, wanted, strict=True):
+            found = engine.best(graph)
+            assert found.marginals.tobytes() == eager.marginals.tobytes()
+            assert found.heads.tolist() == eager.heads.tolist()
+            assert found.score == pytest.approx(eager.score)
+            assert found.relaxation.added == eager.relaxation.added
+
+
+def test_of_many_tags_the_first_have_bounds_of_their_own(english, monkeypatch):
+    monkeypatch.setattr("parser.features.scorer.VALUES", 8)
+    monkeypatch.setattr("parser.features.scorer.FIRST", 7)
+    scorer, table, encoded = tagged(english, 13)
+    assert max(len(scorer.vocabulary.values[field]) for field in "pc") > 8
+    limits = scorer.bounds(table, (GRAND, SIB))
+    kind = {"projective": True, "single_root": True}
+    engine = RelaxedBeliefPropagation(eps=1e-2, iterations=5)
+    for eager, found in zip(
+        scorer.graphs(encoded, table, **kind),
+        scorer.graphs(encoded, table, **kind, lazy=limits),
+        strict=True,
+    ):
+        wanted, lazily = engine.best(eager), engine.best(found)
+        assert lazily.marginals.tobytes() == wanted.marginals.tobytes()
+        assert lazily.relaxation.added == wanted.relaxation.added
 
 
 def test_it_stops_when_what_is_left_out_changes_little():
