@@ -447,14 +447,9 @@ KERNEL void laplacian(double *restrict W, double *restrict L, index_t stride, in
                       int single_root, double *scratch)
 {
     double *restrict top = scratch, *restrict column = scratch + stride;
+    invert_tops(W, stride, n, top);
     for (index_t m = 0; m < stride; m++)
-        top[m] = column[m] = 0.0;
-    for (index_t h = 0; h <= n; h++) {
-        for (index_t m = 0; m < stride; m++)
-            top[m] = W[h * stride + m] > top[m] ? W[h * stride + m] : top[m];
-    }
-    for (index_t m = 0; m < stride; m++)
-        top[m] = top[m] > 0.0 ? 1.0 / top[m] : 0.0;
+        column[m] = 0.0;
     for (index_t h = 0; h <= n; h++) {
         double counts = h > 0 || !single_root ? 1.0 : 0.0;
         for (index_t m = 0; m < stride; m++) {

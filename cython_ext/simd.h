@@ -251,6 +251,20 @@ INLINE void column_tops(const double *scores, index_t stride, index_t n, double 
     }
 }
 
+/* inverse[m] = 1 / max_h weights[h, m], of whole rows; 0 where all weights are 0. */
+INLINE void invert_tops(const double *weights, index_t stride, index_t n, double *restrict inverse)
+{
+    for (index_t m = 0; m < stride; m++)
+        inverse[m] = 0.0;
+    for (index_t h = 0; h <= n; h++) {
+        const double *row = weights + h * stride;
+        for (index_t m = 0; m < stride; m++)
+            inverse[m] = row[m] > inverse[m] ? row[m] : inverse[m];
+    }
+    for (index_t m = 0; m < stride; m++)
+        inverse[m] = inverse[m] > 0.0 ? 1.0 / inverse[m] : 0.0;
+}
+
 /* 1 if finite scores of a word differ so much that some weight over its largest would underflow;
  * top has room for n + 1. */
 KERNEL int wide_columns(const double *scores, index_t stride, index_t n, double *restrict top)

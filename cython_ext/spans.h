@@ -29,14 +29,7 @@ INLINE void add_product(double *restrict sum, const double *x, const double *y)
 /* Each column over its largest; top: (stride,). */
 KERNEL void scale_columns(double *restrict W, index_t stride, index_t n, double *restrict top)
 {
-    for (index_t m = 0; m < stride; m++)
-        top[m] = 0.0;
-    for (index_t h = 0; h <= n; h++) {
-        for (index_t m = 0; m < stride; m++)
-            top[m] = W[h * stride + m] > top[m] ? W[h * stride + m] : top[m];
-    }
-    for (index_t m = 0; m < stride; m++)
-        top[m] = top[m] > 0.0 ? 1.0 / top[m] : 0.0;
+    invert_tops(W, stride, n, top);
     for (index_t h = 0; h <= n; h++) {
         for (index_t m = 0; m < stride; m++)
             W[h * stride + m] *= top[m];
