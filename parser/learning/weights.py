@@ -22,6 +22,8 @@ class Weights:
     for steps without a change.
     """
 
+    BLOCK = 1 << 14  # rows
+
     def __init__(self, bits: int, recency: float = 0.0) -> None:
         self.table = np.zeros((1 << bits, kernel.SLOTS), np.float32)
         self.sums = np.zeros_like(self.table)
@@ -70,7 +72,11 @@ class Weights:
         sizes = np.empty(len(self.table), np.float32)
         kernel.average_sizes(self.table, self.sums, self.counter, sizes)
         used = largest(sizes, share)
-        values = self.table[used] - self.sums[used] / np.float32(self.counter)
+        values = self.sums[used]
+        values /= np.float32(-self.counter)
+        for first in range(0, len(used), self.BLOCK):  # a copy less: memory is at its peak here
+            block = slice(first, first + self.BLOCK)
+            values[block] += self.table[used[block]]
         return CompactTable(len(self.table).bit_length() - 1, used.astype(np.uint32), values)
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import os
@@ -22,6 +23,9 @@ _PACK = {
     ".xz": partial(lzma.LZMAFile, mode="wb"),
     ".bz2": partial(bz2.BZ2File, mode="wb"),
 }
+
+# What goes wrong with the bytes themselves; these errors come without the name of the file.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class Output:
@@ -60,7 +64,7 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[Output]:
     Raises
     ------
     TreebankError
-        If the file cannot be opened or put in place.
+        If the file cannot be opened, written or put in place.
     BrokenPipeError
         If nobody reads standard output any more.
 
@@ -73,14 +77,15 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[Output]:
     if name == "-":
         if sys.stdout is None:  # what Python makes of a closed one
             raise TreebankError("<stdout>", None, None, "cannot write: it is closed")
-        sys.stdout.flush()
-        yield Output(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        with _named("<stdout>"):
+            sys.stdout.flush()
+            yield Output(sys.stdout.buffer)
+            sys.stdout.buffer.flush()
         return
     if os.path.isdir(name):
         raise TreebankError(name, None, None, "cannot write: it is a folder")
     if os.path.exists(name) and not os.path.isfile(name):
-        with _opened(name, name, "wb") as file, _packed(file, name) as binary:
+        with _named(name), _opened(name, name, "wb") as file, _packed(file, name) as binary:
             yield Output(binary)
         return
     with replace_file(name) as file, _packed(file, name) as binary:
@@ -92,13 +97,13 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A new file in the same folder, which takes the place of `path` when the block ends.
 
     It is removed when the block is left by an exception of any kind.  TreebankError if it cannot
-    be opened or put in place.
+    be opened, written or put in place.
     """
     name = os.fspath(path)
     target = os.path.realpath(name)  # a link stays a link
     temporary = f"{target}.{secrets.token_hex(4)}.tmp"
     try:
-        with _opened(name, temporary, "xb") as file:
+        with _named(name), _opened(name, temporary, "xb") as file:
             yield file
         try:
             if os.path.exists(target):
@@ -117,6 +122,17 @@ def _opened(name: str, target: str, mode: str) -> BinaryIO:
         return open(target, mode)
     except OSError as error:
         raise _cannot_write(name, error) from error
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Names the file in errors of writing."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM and not error.filename:
+            raise _cannot_write(name, error) from error
+        raise
 
 
 @contextmanager

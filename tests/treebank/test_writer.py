@@ -103,3 +103,10 @@ def test_a_named_pipe_is_written_to_and_not_replaced(tmp_path):
     reader.join(timeout=10)
     assert got == [TEXT.encode("utf-8")]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_is_told_with_the_name_of_the_file():
+    with pytest.raises(TreebankError) as caught, open_output("/dev/full") as out:
+        out.write(TEXT)
+    assert str(caught.value) == "/dev/full: cannot write: No space left on device"
