@@ -257,12 +257,15 @@ class Crf(Learner):
     Plain steps fall with the number of passes, rate / (1 + passes); AdaGrad has a rate for each
     weight, and squares the sum (Duchi et al. 2011).  The L2 penalty l2/2 |w|^2 a sentence is paid
     in one dense pass every DECAY_STEPS sentences.
-    Loss: -log p; with Bethe log Z it may be negative.
+    Loss: -log p; with Bethe log Z it may be negative, which no distribution can be.  To follow the
+    gradient of such a sentence makes weights run away, and `bethe_cap` passes over it.
 
     Gradients are added in the order of the batch, and each row of weights is changed by one thread.
     """
 
     DECAY_STEPS = 1000
+    ROUNDING = 1e-6  # of an exact -log p
+    NOTHING: Gradient = np.empty(0, np.int64), np.empty((0, kernel.SLOTS), np.float32)
 
     def __init__(self, scorer: Scorer, engine: Engine, settings: Settings, jobs: int = 1) -> None:
         super().__init__(scorer, engine, settings, jobs)
@@ -297,9 +300,11 @@ class Crf(Learner):
         encoding, graph = self.score(example)
         expected = self.engine.expectations(graph)
         gold = graph.indicator(example.heads)
+        loss = float(expected.log_z - dot(gold, graph.values))
+        if self.settings.bethe_cap and loss < -self.ROUNDING:
+            return loss, self.NOTHING
         marginals = {LINK: expected.marginals, **expected.part_marginals}
-        gradient = self.gradient(encoding, graph, subtract(gold, marginals))
-        return float(expected.log_z - dot(gold, graph.values)), gradient
+        return loss, self.gradient(encoding, graph, subtract(gold, marginals))
 
     def climb(self, gradient: Gradient) -> None:
         """Change the weights of a gradient's rows."""

@@ -52,6 +52,8 @@ class Settings:
     k : trees in a MIRA step.
     batch : sentences in a CRF step.
     optimizer, rate, l2 : of the CRF.  The rate of sgd falls as 1 / (1 + passes).
+    bethe_cap : whether the CRF passes over a sentence whose gold tree has a probability above 1,
+        as approximate engines may give it: its gradient would only take them further off.
     svm_c : cost C of the structured SVM.
     delta : training of the structured SVM stops when no constraint is violated by more, in heads.
     inner_passes : of its coordinate descent, over all sentences after each epoch and, interleaved,
@@ -96,6 +98,7 @@ class Settings:
     optimizer: str = "sgd"
     rate: float = 0.1
     l2: float = 0.0
+    bethe_cap: bool = True
     svm_c: float = 0.006
     delta: float = 0.1
     inner_passes: int = 1

@@ -28,6 +28,7 @@ BASE = Settings(
     templates="smith-eisner",
     learner="crf",
     rate=0.02,
+    bethe_cap=False,  # as published
     projective=False,
     single_root=False,
     labelled=False,

@@ -79,6 +79,28 @@ def test_the_crf_gradient_is_the_derivative_of_log_p(sentences, kind, factors, e
     np.testing.assert_allclose((above - below) / (2 * step), slope, rtol=2e-3)
 
 
+@pytest.mark.parametrize("cap", [True, False])
+def test_a_crf_passes_over_a_gold_tree_with_probability_above_one(sentences, cap):
+    learner, examples = learner_for(sentences, learner="crf", bethe_cap=cap)
+    engine, above = learner.engine, [np.log(2), 1e-5, 0.0, -1.0]
+
+    class Approximate:
+        """The exact marginals, and a log Z that gives the gold tree log p = `above`."""
+
+        def expectations(self, graph):
+            return replace(engine.expectations(graph), log_z=graph.score(example.heads) - log_p)
+
+    learner.engine = Approximate()
+    for example, log_p in zip(examples, above, strict=False):
+        loss, (rows, values) = learner.ascent(example)
+        np.testing.assert_allclose(loss, -log_p, atol=1e-9)
+        assert len(rows) == len(values)
+        assert (len(rows) == 0) == (cap and log_p > 0)
+        before = learner.weights.table.copy()
+        learner.step([example])
+        assert (learner.weights.table == before).all() == (cap and log_p > 0)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_a_crf_step_takes_the_sum_of_the_gradients_of_a_batch(sentences, optimizer, jobs):
