@@ -169,11 +169,11 @@ def train(
     try:
         model = trainer.run(lambda e: None if quiet else click.echo(epoch_line(e), err=True))
     except KeyboardInterrupt:
-        done = len(trainer.history)
-        if done:
-            click.echo(f"Interrupted after {done} epochs; --resume goes on from there.", err=True)
+        if trainer.saved:
+            told = f"Interrupted; --resume goes on after epoch {trainer.saved}."
         else:
-            click.echo("Interrupted before the end of the first epoch.", err=True)
+            told = "Interrupted before the first checkpoint was whole."
+        click.echo(told, err=True)
         sys.exit(130)
     model.save(output)
     checkpoint_path(output).unlink(missing_ok=True)

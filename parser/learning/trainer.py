@@ -174,6 +174,7 @@ class Trainer:
         self.progress = progress
         self.announce = announce
         self.history: list[Epoch] = []
+        self.saved = 0  # epochs that the checkpoint holds
         self.best: CompactTable | None = None
         self.best_score = -1.0
         engine = checked_engine(self.settings)
@@ -390,6 +391,7 @@ class Trainer:
                 arrays[name] = array
         with replace_file(self.checkpoint) as file:
             np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+        self.saved = len(self.history)
 
     def resume(self) -> None:
         """Take up the checkpoint.  TrainingError: none there, or of other data or settings."""
@@ -406,6 +408,7 @@ class Trainer:
             if header[key] != ours:
                 raise TrainingError(f"{self.checkpoint}: made with other {NAMES[key]}")
         self.history = [Epoch(**e) for e in header["history"]]
+        self.saved = len(self.history)
         self.best_score = header["best_score"]
         self.best = CompactTable(
             self.settings.bits, arrays.pop("best_rows"), arrays.pop("best_values")

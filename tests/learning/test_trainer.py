@@ -41,9 +41,10 @@ def test_an_interrupted_run_ends_in_the_same_model(data, tmp_path, learner):
 
     with pytest.raises(KeyboardInterrupt):
         first.run(interrupt)
+    assert (first.saved, len(first.history)) == (2, 3)
     second = Trainer(settings, *data, checkpoint=checkpoint)
     second.resume()
-    assert len(second.history) == 2
+    assert second.saved == len(second.history) == 2
     assert saved(second.run(), tmp_path / "resumed") == saved(whole, tmp_path / "whole")
 
 
