@@ -5,9 +5,10 @@ relaxed and pruned belief propagation: Tables 1 and 2, Figure 1, and where the t
 
 Departures from the paper: training is over pruned graphs, with damped messages, passes over gold
 trees of a Bethe probability above 1, and keeps the epoch that is best on the dev set, since the
-Bethe likelihood would diverge sooner (without damping) or later (Danish); of our treebanks Danish alone is that of the shared tasks, Dutch is split otherwise,
-English is a tenth of the Penn Treebank, and Italian is from Universal Dependencies, trained on
-ParTUT and VIT since ISDT's training part is not at hand.
+Bethe likelihood would diverge sooner (without damping) or later (Danish); of our treebanks Danish
+alone is that of the shared tasks, Dutch is split otherwise, English is a tenth of the Penn
+Treebank, and Italian is from Universal Dependencies, trained on ParTUT and VIT since ISDT's
+training part is not at hand.
 
 The paper does not say over what the error of beliefs is averaged.  Three readings, each a mean over
 sentences: over all arcs; over words, half the sum of the differences of the arcs into each (total
