@@ -27,7 +27,8 @@ DIRECTIVES = {
 # kernels say "this arc is forbidden".  No -march=native: wheels must run elsewhere; the
 # hot loops are compiled for several instruction sets and chosen at load time (simd.h).
 # Without errno and floating-point traps, square roots and comparisons can be vectorised.
-# No fused multiply-add where a machine has one: every machine gives the same bits.
+# The compiler fuses no multiply-adds of its own: every machine gives the same bits.  fused.h says
+# where they are wanted.
 FAST = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"]
 CFLAGS = {"unix": ["-O1", "-g"] if DEBUG else FAST, "msvc": ["/O2"]}
 LDFLAGS = {"unix": ["-lm"], "msvc": []}

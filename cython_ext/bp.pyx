@@ -30,7 +30,7 @@ import numpy as np
 
 from cython_ext cimport arborescence, eisner, matrix_tree
 from cython_ext.clock cimport now
-from cython_ext.elimination cimport adjoint_weights, eliminate_weights, log_choices
+from cython_ext.elimination cimport PANEL, adjoint_weights, eliminate_weights, log_choices
 from cython_ext.layout cimport Layout, Places, checked, side_count, sided_arc, triangle
 from cython_ext.propagators cimport (
     CAP, Chain, Word, add_prefix, chain_beliefs, crossing_of, crossing_sums, exactly_one,
@@ -977,9 +977,10 @@ cdef class BeliefPropagation:
         cdef double* F = W + table
         cdef double* FT = F + table
         cdef double* A = FT + table
-        cdef double* d = A + table
+        cdef double* AT = A + table
+        cdef double* d = AT + table
         cdef double* x = d + s
-        cdef double* y = x + s
+        cdef double* B = x + PANEL * s
         cdef double* fam = self.fam[TREE_]
         cdef int a
         cdef double choices, log_z
@@ -994,7 +995,7 @@ cdef class BeliefPropagation:
         log_z = eliminate_weights(F, FT, d, s, n, self.single_root)
         if not -600.0 < log_z - choices < 1.0:
             return False
-        adjoint_weights(F, FT, d, A, x, y, s, n, self.single_root, LEAST)
+        adjoint_weights(F, FT, d, A, AT, x, B, s, n, self.single_root, LEAST)
         for a in range(p.arcs):
             self.T[a] = A[p.heads[a] * s + p.modifiers[a]]
         tree_rests(self.E, self.T, p.offsets, n, self.P)

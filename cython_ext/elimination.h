@@ -1,12 +1,12 @@
 /* Inner loops of matrix_tree.pyx for scaled weights.  Tables have rows of `stride` doubles, a
- * multiple of LANES and more than n + LANES, and as many rows.  Loops run over whole groups of
+ * multiple of LANES and more than n + LANES, and n + LANES rows.  Loops run over whole groups of
  * LANES: what is past the end of a row is read, and is 0 where it counts. */
 #ifndef ARCWISE_ELIMINATION_H
 #define ARCWISE_ELIMINATION_H
 
-#include "simd.h"
+#include "fused.h"
 
-#define PANEL 4 /* words that leave at once */
+#define PANEL LANES /* words that leave, or come back, at once */
 
 INLINE index_t whole(index_t n)
 {
@@ -28,182 +28,130 @@ INLINE void take_log(double *log_product, double *product, double factor)
     }
 }
 
-/* y += a x */
-INLINE void add_row(double a, const double *restrict x, double *restrict y, index_t n)
+/* d of a word with the sums p[h] over its heads h < word, which become p[h,word]. */
+INLINE double divide_by_sum(double *p, index_t word, int single_root)
 {
-    for (index_t i = 0; i < whole(n); i++)
-        y[i] += a * x[i];
-}
-
-/* y += a0 x0 + a1 x1 */
-INLINE void add_pair(double a0, double a1, const double *x0, const double *x1,
-                     double *restrict y, index_t n)
-{
-    for (index_t i = 0; i < whole(n); i++)
-        y[i] += a0 * x0[i] + a1 * x1[i];
-}
-
-/* f += sum_j a[j] y_j over the rows y_j of a panel, pair by pair, and g += sum_j b[j] y_j. */
-INLINE void add_rows(const double *a, const double *b, const double *y0, const double *y1,
-                     const double *y2, const double *y3, double *restrict f, double *restrict g,
-                     index_t n)
-{
-    double a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];
-    double b0 = b[0], b1 = b[1], b2 = b[2], b3 = b[3];
-    for (index_t i = 0; i < whole(n); i++) {
-        f[i] = (f[i] + (a0 * y0[i] + a1 * y1[i])) + (a2 * y2[i] + a3 * y3[i]);
-        g[i] = (g[i] + (b0 * y0[i] + b1 * y1[i])) + (b2 * y2[i] + b3 * y3[i]);
+    double root = p[0], total, inverse, t[LANES];
+    if (single_root && word > 1)
+        p[0] = 0.0;
+    FOR_LANES { t[lane] = p[lane]; }
+    for (index_t i = LANES; i < word; i += LANES) {
+        FOR_LANES { t[lane] += p[i + lane]; }
     }
+    p[0] = root;
+    total = sum(t);
+    inverse = 1.0 / total;
+    for (index_t i = 0; i < whole(word); i++)
+        p[i] *= inverse;
+    return total;
 }
 
-/* Elimination of the words n..1 from the weights w[h,m] = F[h][m]: what is left of them in F below
- * the diagonal, p in the rows of FT, d; log Z returned, -inf when a sum is 0.  Above the diagonal,
- * and in column 0, F ends with numbers that mean nothing.
- *
- * Words 4i..4i-3 are a panel.  Past n weights are 0: columns by `scaled_weights`, rows here. */
-KERNEL double eliminate_weights(double *F, double *FT, double *d, index_t stride, index_t n,
-                                int single_root)
+INLINE double eliminate_loops(double *F, double *FT, double *d, index_t stride, index_t n,
+                              int single_root, int wide)
 {
     double log_z = 0.0, product = 1.0;
     memset(F + (n + 1) * stride, 0, (size_t)((whole(n) - n) * stride) * sizeof(double));
     for (index_t k = whole(n); k > 0; k -= PANEL) {
-        index_t left = k - PANEL, h;
         double *p = FT + k * stride, *y = F + k * stride; /* of word k - j: j rows before */
-        for (h = 0; h < k; h++) {
+        index_t gone = k < n ? n - k : 0;
+        for (index_t h = 0; h < k; h++) {
             const double *f = F + h * stride + k;
             p[h] = f[0];
             p[h - stride] = f[-1];
             p[h - 2 * stride] = f[-2];
             p[h - 3 * stride] = f[-3];
         }
+        add_products(gone, F + n * stride + k, -1, -stride, FT + n * stride, -stride, p, -stride,
+                     k, wide);
+        add_products(gone, FT + n * stride + k, -1, -stride, F + n * stride, -stride, y, -stride,
+                     k, wide);
         for (int j = 0; j < PANEL; j++) {
             index_t word = k - j;
-            double *own = p - j * stride, *row = y - j * stride;
-            double root, total, inverse, t[LANES];
+            double *own_p = p - j * stride, *own_y = y - j * stride;
+            if (word <= n) {
+                for (int i = 0; i < j; i++) {
+                    add_row(y[word - i * stride], p - i * stride, own_p, whole(word));
+                    add_row(p[word - i * stride], y - i * stride, own_y, whole(word));
+                }
+            }
             for (int i = 0; i < LANES; i++)
-                own[word + i] = 0.0;
+                own_p[word + i] = own_y[word + i] = 0.0;
             if (word > n)
                 continue;
-            if (j > 1) {
-                double from = p[word], next = p[word - stride];
-                add_pair(y[word], y[word - stride], p, p - stride, own, word);
-                add_pair(from, next, y, y - stride, row, word);
-            }
-            if (j % 2) {
-                double from = own[word + stride];
-                add_row(row[word + stride], own + stride, own, word);
-                add_row(from, row + stride, row, word);
-            }
-            for (int i = 0; i < LANES; i++)
-                own[word + i] = 0.0;
-            root = own[0];
-            if (single_root && word > 1)
-                own[0] = 0.0;
-            FOR_LANES { t[lane] = own[lane]; }
-            for (index_t i = LANES; i < word; i += LANES) {
-                FOR_LANES { t[lane] += own[i + lane]; }
-            }
-            total = sum(t);
-            own[0] = root;
-            if (total == 0.0)
+            d[word] = divide_by_sum(own_p, word, single_root);
+            if (d[word] == 0.0)
                 return -INFINITY;
-            take_log(&log_z, &product, total);
-            d[word] = total;
-            inverse = 1.0 / total;
-            for (index_t i = 0; i < whole(word); i++)
-                own[i] *= inverse;
-        }
-        for (h = 0; left && h <= left; h++) {
-            const double *a = p + h;
-            double *f = F + h * stride;
-            if (k - 1 > n) {
-                add_pair(a[-2 * stride], a[-3 * stride], y - 2 * stride, y - 3 * stride, f,
-                         left + 1);
-                continue;
-            }
-            if (h == left) {
-                add_pair(a[0], a[-stride], y, y - stride, f, left + 1);
-                add_pair(a[-2 * stride], a[-3 * stride], y - 2 * stride, y - 3 * stride, f,
-                         left + 1);
-            } else {
-                double b[PANEL], c[PANEL];
-                for (int j = 0; j < PANEL; j++) {
-                    b[j] = a[-j * stride];
-                    c[j] = a[1 - j * stride];
-                }
-                add_rows(b, c, y, y - stride, y - 2 * stride, y - 3 * stride, f, f + stride,
-                         left + 1);
-                h++;
-            }
+            take_log(&log_z, &product, d[word]);
         }
     }
     return log_z + log(product);
 }
 
-/* A = d log Z / d w, from what `eliminate_weights` left, as in `adjoint` of matrix_tree.pyx.  The
- * rows x and B are scratch. */
-KERNEL void adjoint_weights(double *F, const double *FT, const double *d, double *restrict A,
-                            double *restrict x, double *restrict B, index_t stride, index_t n,
-                            int single_root, double least)
+/* Elimination of the words n..1 from the weights w[h,m] = F[h][m]: what is left of them in F below
+ * the diagonal, p in the rows of FT, d; log Z returned, -inf when a sum is 0.  Nothing else of F
+ * counts afterwards; the ends of rows are 0.
+ *
+ * Words 4i..4i-3 are a panel: what runs through all words gone before comes in one go.  Past n
+ * weights are 0: columns by `scaled_weights`, rows here. */
+FUSED(double, eliminate_weights,
+      (double *F, double *FT, double *d, index_t stride, index_t n, int single_root),
+      eliminate_loops, F, FT, d, stride, n, single_root)
+
+INLINE void adjoint_loops(const double *F, const double *FT, const double *d, double *A,
+                          double *AT, double *x, double *B, index_t stride, index_t n,
+                          int single_root, double least, int wide)
 {
-    memset(A, 0, (size_t)(n + LANES) * stride * sizeof(double));
-    for (index_t k = 1; k <= n; k++) {
-        const double *p = FT + k * stride;
-        double *y = F + k * stride;
-        double inverse = 1.0 / d[k], own, floor, root, s[LANES];
-        for (int i = 0; i < LANES; i++)
-            y[k + i] = 0.0;
-        for (index_t i = 0; i < whole(k); i++)
-            x[i] = 0.0;
-        for (index_t h = 0; h < k; h += 4) {
-            const double *a = A + h * stride, *b = a + stride, *c = b + stride, *e = c + stride;
-            double ta[LANES], tb[LANES], tc[LANES], te[LANES];
-            FOR_LANES {
-                ta[lane] = a[lane] * y[lane];
-                tb[lane] = b[lane] * y[lane];
-                tc[lane] = c[lane] * y[lane];
-                te[lane] = e[lane] * y[lane];
+    A[0] = AT[0] = 0.0;
+    for (index_t first = 0; first <= n; first += PANEL) {
+        const double *p = FT + first * stride, *y = F + first * stride;
+        memset(x, 0, (size_t)(PANEL * stride) * sizeof(double));
+        memset(B, 0, (size_t)(PANEL * stride) * sizeof(double));
+        add_products(first, p, stride, 1, A, stride, x, stride, first, wide);
+        add_products(first, y, stride, 1, AT, stride, B, stride, first, wide);
+        for (int j = first == 0; j < PANEL && first + j <= n; j++) {
+            index_t k = first + j;
+            const double *own_p = p + j * stride, *own_y = y + j * stride;
+            double *own_x = x + j * stride, *b = B + j * stride;
+            double *to = A + k * stride, *into = AT + k * stride; /* A[k,m], A[h,k] */
+            double inverse = 1.0 / d[k], own, floor, root;
+            for (index_t i = first; i < k; i++) {
+                add_row(own_p[i], A + i * stride, own_x, first);
+                add_row(own_y[i], AT + i * stride, b, first);
             }
-            FOR_LANES {
-                x[lane] += p[h] * a[lane] + p[h + 1] * b[lane];
-                x[lane] += p[h + 2] * c[lane] + p[h + 3] * e[lane];
+            for (index_t i = first; i < k; i++) {
+                own_x[i] = fused_dot(own_p, AT + i * stride, first, j);
+                b[i] = fused_dot(own_y, A + i * stride, first, j);
             }
-            for (index_t i = LANES; i < k; i += LANES) {
-                FOR_LANES {
-                    double v = y[i + lane];
-                    double va = a[i + lane], vb = b[i + lane], vc = c[i + lane], ve = e[i + lane];
-                    ta[lane] += va * v;
-                    tb[lane] += vb * v;
-                    tc[lane] += vc * v;
-                    te[lane] += ve * v;
-                    x[i + lane] += p[h] * va + p[h + 1] * vb;
-                    x[i + lane] += p[h + 2] * vc + p[h + 3] * ve;
-                }
+            own = 1.0 - fused_dot(own_p, b, first, j);
+            floor = own ? least : 0.0;
+            root = b[0];
+            for (index_t i = 0; i < first + PANEL; i++) {
+                double value = own + b[i];
+                into[i] = (value > floor ? value : floor) * inverse;
             }
-            B[h] = sum(ta);
-            B[h + 1] = sum(tb);
-            B[h + 2] = sum(tc);
-            B[h + 3] = sum(te);
+            if (single_root && k > 1)
+                into[0] = root * inverse;
+            memcpy(to, own_x, (size_t)k * sizeof(double));
+            to[k] = into[k] = 0.0;
+            for (index_t i = first; i < k; i++) {
+                AT[i * stride + k] = to[i];
+                A[i * stride + k] = into[i];
+            }
         }
-        FOR_LANES { s[lane] = p[lane] * B[lane]; }
-        for (index_t i = LANES; i < k; i += LANES) {
-            FOR_LANES { s[lane] += p[i + lane] * B[i + lane]; }
-        }
-        own = 1.0 - sum(s);
-        floor = own ? least : 0.0;
-        for (index_t i = 0; i < whole(k); i++)
-            A[k * stride + i] = x[i];
-        root = B[0];
-        for (index_t i = 0; i < whole(k); i++) {
-            double value = own + B[i];
-            B[i] = (value > floor ? value : floor) * inverse;
-        }
-        if (single_root && k > 1)
-            B[0] = root * inverse;
-        for (index_t h = 0; h < k; h++)
-            A[h * stride + k] = B[h];
+        for (index_t i = 0; i < first; i++)
+            for (int j = 0; j < PANEL; j++) {
+                A[i * stride + first + j] = AT[(first + j) * stride + i];
+                AT[i * stride + first + j] = A[(first + j) * stride + i];
+            }
     }
 }
+
+/* A = d log Z / d w and its transpose, from what `eliminate_weights` left, as in `adjoint` of
+ * matrix_tree.pyx.  x and B are scratch, PANEL rows each. */
+FUSED(void, adjoint_weights,
+      (const double *F, const double *FT, const double *d, double *A, double *AT, double *x,
+       double *B, index_t stride, index_t n, int single_root, double least),
+      adjoint_loops, F, FT, d, A, AT, x, B, stride, n, single_root, least)
 
 /* log prod_m sum_h w[h,m]; the row sums is scratch. */
 KERNEL double log_choices(const double *w, double *restrict sums, index_t stride, index_t n)

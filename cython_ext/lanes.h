@@ -5,13 +5,37 @@
 #ifndef ARCWISE_LANES_H
 #define ARCWISE_LANES_H
 
-#include "simd.h"
+#include "elimination.h"
 
 #ifdef __GNUC__
 
 typedef double lanes_t __attribute__((vector_size(LANES * sizeof(double)), may_alias));
 
 #define ROW(table, h) ((table) + (h) * (n + 1))
+
+/* x += a y */
+INLINE void add_lanes(lanes_t *x, const lanes_t *a, const lanes_t *y)
+{
+    for (int lane = 0; lane < LANES; lane++)
+        (*x)[lane] = __builtin_fma((*a)[lane], (*y)[lane], (*x)[lane]);
+}
+
+/* As `fused_dot`: of numbers `a_step` and `b_step` vectors apart. */
+INLINE void dot_lanes(lanes_t *total, const lanes_t *a, index_t a_step, const lanes_t *b,
+                      index_t b_step, index_t count, index_t end)
+{
+    lanes_t t[LANES] = {{0.0}};
+    index_t i;
+    for (i = 0; i < count; i += LANES) {
+        add_lanes(&t[0], a + i * a_step, b + i * b_step);
+        add_lanes(&t[1], a + (i + 1) * a_step, b + (i + 1) * b_step);
+        add_lanes(&t[2], a + (i + 2) * a_step, b + (i + 2) * b_step);
+        add_lanes(&t[3], a + (i + 3) * a_step, b + (i + 3) * b_step);
+    }
+    *total = (t[0] + t[1]) + (t[2] + t[3]);
+    for (; i < end; i++)
+        add_lanes(total, a + i * a_step, b + i * b_step);
+}
 
 /* The scaled weights, as `scaled_weights`, of sentences with length[lane] <= n words, the log of
  * their scale in shift and the product of their column sums in choices.  A word past the end of a
@@ -85,9 +109,9 @@ INLINE void eliminate_lanes(lanes_t *F, index_t n, int single_root, double *rest
         if (two) {
             lanes_t from = x[k];
             for (h = 0; h < k - 1; h++)
-                ROW(F, h)[k - 1] += ROW(F, h)[k] * y[k - 1];
+                add_lanes(&ROW(F, h)[k - 1], &ROW(F, h)[k], &y[k - 1]);
             for (m = 1; m < k - 1; m++)
-                x[m] += from * y[m];
+                add_lanes(&x[m], &from, &y[m]);
             leave(F, n, k - 1, single_root);
         }
         for (h = k; h > left; h--)
@@ -105,13 +129,19 @@ INLINE void eliminate_lanes(lanes_t *F, index_t n, int single_root, double *rest
             if (two) {
                 lanes_t c = f[k - 1], e = g[k - 1];
                 for (m = 1; m <= left; m++) {
-                    lanes_t u = f[m] + (a * y[m] + c * x[m]), v = g[m] + (b * y[m] + e * x[m]);
+                    lanes_t u = f[m], v = g[m];
+                    add_lanes(&u, &a, &y[m]);
+                    add_lanes(&v, &b, &y[m]);
+                    add_lanes(&u, &c, &x[m]);
+                    add_lanes(&v, &e, &x[m]);
                     f[m] = u;
                     g[m] = v;
                 }
             } else {
                 for (m = 1; m <= left; m++) {
-                    lanes_t u = f[m] + a * y[m], v = g[m] + b * y[m];
+                    lanes_t u = f[m], v = g[m];
+                    add_lanes(&u, &a, &y[m]);
+                    add_lanes(&v, &b, &y[m]);
                     f[m] = u;
                     g[m] = v;
                 }
@@ -121,9 +151,6 @@ INLINE void eliminate_lanes(lanes_t *F, index_t n, int single_root, double *rest
     }
 }
 
-/* Of a column of two rows a and c of A. */
-#define PASS(m, b, e) (x[m] += p * a[m] + q * c[m], b += a[m] * w[m], e += c[m] * w[m])
-
 /* A = d log Z / d w, as `adjoint_weights`; the row B is scratch. */
 INLINE void adjoint_lanes(const lanes_t *F, lanes_t *A, lanes_t *B, index_t n, int single_root,
                           double least)
@@ -131,37 +158,44 @@ INLINE void adjoint_lanes(const lanes_t *F, lanes_t *A, lanes_t *B, index_t n, i
     for (index_t k = 0; k <= n; k++)
         ROW(A, k)[0] = ROW(A, k)[k] = (lanes_t){0.0};
     for (index_t k = 1; k <= n; k++) {
-        const lanes_t *w = ROW(F, k);
+        const lanes_t *w = ROW(F, k), *p = F + k; /* p[h,k] is p[h (n + 1)] */
         lanes_t *x = ROW(A, k);
-        lanes_t own, inverse = 1.0 / w[k], t[LANES] = {{0.0}};
-        index_t h, m;
+        lanes_t own, total, inverse = 1.0 / w[k];
+        index_t first = k & -PANEL, h, m;
         for (m = 1; m < k; m++)
             x[m] = (lanes_t){0.0};
-        for (h = 0; h < k; h += 2) {
-            int two = h + 1 < k;
-            const lanes_t *a = ROW(A, h), *c = ROW(A, h + two);
-            lanes_t p = ROW(F, h)[k], q = two ? ROW(F, h + 1)[k] : (lanes_t){0.0};
-            lanes_t b0 = {0.0}, b1 = b0, b2 = b0, b3 = b0, e0 = b0, e1 = b0, e2 = b0, e3 = b0;
-            for (m = 1; m + LANES <= k; m += LANES) {
-                PASS(m, b1, e1);
-                PASS(m + 1, b2, e2);
-                PASS(m + 2, b3, e3);
-                PASS(m + 3, b0, e0);
+        for (h = 0; h < first; h += 4) {
+            const lanes_t *a0 = ROW(A, h), *a1 = ROW(A, h + 1);
+            const lanes_t *a2 = ROW(A, h + 2), *a3 = ROW(A, h + 3);
+            lanes_t p0 = p[h * (n + 1)], p1 = p[(h + 1) * (n + 1)];
+            lanes_t p2 = p[(h + 2) * (n + 1)], p3 = p[(h + 3) * (n + 1)];
+            lanes_t b0 = {0.0}, b1 = b0, b2 = b0, b3 = b0;
+            for (m = 1; m < k; m++) {
+                lanes_t sum = x[m];
+                add_lanes(&sum, &p0, &a0[m]);
+                add_lanes(&b0, &w[m], &a0[m]);
+                add_lanes(&sum, &p1, &a1[m]);
+                add_lanes(&b1, &w[m], &a1[m]);
+                add_lanes(&sum, &p2, &a2[m]);
+                add_lanes(&b2, &w[m], &a2[m]);
+                add_lanes(&sum, &p3, &a3[m]);
+                add_lanes(&b3, &w[m], &a3[m]);
+                x[m] = sum;
             }
-            if (m < k)
-                PASS(m, b1, e1);
-            if (m + 1 < k)
-                PASS(m + 1, b2, e2);
-            if (m + 2 < k)
-                PASS(m + 2, b3, e3);
-            B[h] = (b0 + b1) + (b2 + b3);
-            t[h % LANES] += p * B[h];
-            if (two) {
-                B[h + 1] = (e0 + e1) + (e2 + e3);
-                t[(h + 1) % LANES] += q * B[h + 1];
-            }
+            B[h] = b0;
+            B[h + 1] = b1;
+            B[h + 2] = b2;
+            B[h + 3] = b3;
         }
-        own = 1.0 - ((t[0] + t[1]) + (t[2] + t[3]));
+        for (h = first; h < k; h++) {
+            for (m = 1; m < first; m++)
+                add_lanes(&x[m], &p[h * (n + 1)], &ROW(A, h)[m]);
+            dot_lanes(&B[h], w, 1, ROW(A, h), 1, first, k);
+            if (h)
+                dot_lanes(&x[h], p, n + 1, A + h, n + 1, first, k);
+        }
+        dot_lanes(&total, p, n + 1, B, 1, first, k);
+        own = 1.0 - total;
         for (h = 0; h < k; h++) {
             lanes_t value = own + B[h];
             FOR_LANES {
@@ -175,13 +209,15 @@ INLINE void adjoint_lanes(const lanes_t *F, lanes_t *A, lanes_t *B, index_t n, i
     }
 }
 
-#undef PASS
+/* Bytes of memory that `sum_lanes` needs, but for its alignment to 64 of them. */
+INLINE size_t lane_bytes(index_t n)
+{
+    return (size_t)((3 * n + 4) * (n + 1)) * sizeof(lanes_t);
+}
 
-/* log Z of sentences of up to n words each, NaN where they have to go alone, and unless mu is NULL
- * their marginals.  Memory is aligned to 64 bytes, (3 n + 4) (n + 1) vectors. */
-KERNEL void sum_lanes(const double *const *scores, index_t stride, const index_t *length,
-                      index_t n, int single_root, double least, double *const *mu,
-                      index_t mu_stride, double *log_z, void *memory)
+INLINE void sum_lanes_loops(const double *const *scores, index_t stride, const index_t *length,
+                            index_t n, int single_root, double least, double *const *mu,
+                            index_t mu_stride, double *log_z, void *memory, int wide)
 {
     index_t size = (n + 1) * (n + 1);
     lanes_t *w = memory, *F = w + size, *A = F + size, *row = A + size;
@@ -212,13 +248,27 @@ KERNEL void sum_lanes(const double *const *scores, index_t stride, const index_t
 
 #else
 
-KERNEL void sum_lanes(const double *const *scores, index_t stride, const index_t *length,
-                      index_t n, int single_root, double least, double *const *mu,
-                      index_t mu_stride, double *log_z, void *memory)
+INLINE size_t lane_bytes(index_t n)
+{
+    return 0;
+}
+
+INLINE void sum_lanes_loops(const double *const *scores, index_t stride, const index_t *length,
+                            index_t n, int single_root, double least, double *const *mu,
+                            index_t mu_stride, double *log_z, void *memory, int wide)
 {
     for (int lane = 0; lane < LANES; lane++)
         log_z[lane] = NAN;
 }
 
 #endif
+
+/* log Z of sentences with length[lane] <= n words, NaN where they have to go alone, and unless mu is
+ * NULL their marginals.  Memory, `lane_bytes`, is aligned to 64 bytes. */
+FUSED(void, sum_lanes,
+      (const double *const *scores, index_t stride, const index_t *length, index_t n,
+       int single_root, double least, double *const *mu, index_t mu_stride, double *log_z,
+       void *memory),
+      sum_lanes_loops, scores, stride, length, n, single_root, least, mu, mu_stride, log_z, memory)
+
 #endif

@@ -22,10 +22,10 @@ The factor F and its transpose FT hold p above the diagonal and below it the w[k
 
     F[h,k] = p[h,k],  F[k,m] = w[k,m],   h, m < k
 
-Scaled weights do with F below the diagonal and FT too, which is all rows: there four words leave at
-once, and what runs through them is added to the weights of the words left in one go over those
-(elimination.h).  Logs, for scores of any range, wait: what runs through later words is summed when
-a word's turn comes, along two rows, padded with log 0.
+Scaled weights do with F below the diagonal and FT above it, which is all rows: there four words
+leave at once, and what runs through all words gone before is added to their rows in one go
+(elimination.h, and fused.h for the products).  For logs, of scores of any range, the same is done
+for one word along two rows, padded with log 0.
 
 Of a batch, sentences of up to ``SHORT`` words go by fours, side by side (lanes.h).
 
@@ -42,7 +42,7 @@ from libc.string cimport memcpy, memset
 
 from cython_ext.batch cimport allocate, sum_one, words
 from cython_ext.elimination cimport (
-    adjoint_weights, eliminate_weights, log_choices, weights_times,
+    PANEL, adjoint_weights, eliminate_weights, log_choices, weights_times,
 )
 from cython_ext.semiring cimport (
     LOG, SUM, all_below_infinity, draw, log_plus_rows, logarithms, one, plus, scaled_weights,
@@ -51,6 +51,7 @@ from cython_ext.semiring cimport (
 
 cdef extern from "lanes.h" nogil:
     enum: LANES
+    size_t lane_bytes(Py_ssize_t n)
     void sum_lanes(const double** scores, Py_ssize_t stride, const Py_ssize_t* length,
                    Py_ssize_t n, bint single_root, double least, double** mu,
                    Py_ssize_t mu_stride, double* log_z, void* memory)
@@ -59,8 +60,8 @@ cdef extern from "lanes.h" nogil:
 AUTO, SCALED, LOG_DOMAIN, LAPACK = -1, SUM, LOG, 2     # `method` of the functions below
 
 cdef enum:
-    DENSE = 300
-    SHORT = 64
+    DENSE = 400
+    SHORT = 24
     BY_LAPACK = 2
 
 cdef double LEAST = 2e-16
@@ -108,8 +109,8 @@ cdef struct Elimination:
     double* FT
     double* A                    # d log Z / d w, and for logs its transpose
     double* AT
-    double* d                    # (stride,) and three more vectors
-    double* x
+    double* d                    # (stride,)
+    double* x                    # (PANEL, stride), as y
     double* y
     double* term
 
@@ -124,7 +125,7 @@ cdef inline size_t table_size(Py_ssize_t n) noexcept nogil:
 
 
 cdef inline size_t full_bytes(Py_ssize_t n) noexcept nogil:
-    return (5 * table_size(n) + 4 * width(n)) * sizeof(double) + 64
+    return (5 * table_size(n) + (2 + 2 * PANEL) * width(n)) * sizeof(double) + 64
 
 
 cdef void lay_out(Elimination* e, double* memory, Py_ssize_t n) noexcept nogil:
@@ -138,8 +139,8 @@ cdef void lay_out(Elimination* e, double* memory, Py_ssize_t n) noexcept nogil:
     e.AT = e.A + size
     e.d = e.AT + size
     e.x = e.d + e.stride
-    e.y = e.x + e.stride
-    e.term = e.y + e.stride
+    e.y = e.x + PANEL * e.stride
+    e.term = e.y + PANEL * e.stride
 
 
 cdef double eliminate_logs(Elimination* e) noexcept nogil:
@@ -217,7 +218,8 @@ cdef void adjoint(Elimination* e) noexcept nogil:
     what it is taken for, so that no arc of a tree is held to be in none.
     """
     if e.semiring == SUM:
-        adjoint_weights(e.F, e.FT, e.d, e.A, e.x, e.y, e.stride, e.n, e.taker == 1, LEAST)
+        adjoint_weights(e.F, e.FT, e.d, e.A, e.AT, e.x, e.y, e.stride, e.n, e.taker == 1,
+                        LEAST)
     else:
         adjoint_logs(e)
 
@@ -390,11 +392,6 @@ cdef struct Sentences:
     bint single_root
     double* scratch              # for one sentence
     void* side_by_side           # for LANES short ones
-
-
-cdef inline size_t lane_bytes(Py_ssize_t n) noexcept nogil:
-    n = min(n, SHORT)
-    return (3 * n + 4) * (n + 1) * LANES * sizeof(double) + 64
 
 
 cdef void sum_alone(Sentences* batch, Py_ssize_t b, Py_ssize_t n) noexcept nogil:
@@ -730,12 +727,11 @@ def sums(
     """log Z and marginals of each sentence; the first one that is bad or has no tree, or -1."""
     cdef Py_ssize_t count = scores.shape[0], n = scores.shape[1] - 1, failed
     cdef Sentences batch
-    cdef size_t memory
+    cdef size_t memory, lanes = lane_bytes(min(n, SHORT)) + 64
     if not count:
         return -1
     load_lapack(n, -1)
-    memory = <size_t>allocate(
-        lane_bytes(n) + full_bytes(n) + (SHORT + 1 + count) * sizeof(Py_ssize_t))
+    memory = <size_t>allocate(lanes + full_bytes(n) + (SHORT + 1 + count) * sizeof(Py_ssize_t))
     with nogil:
         batch.scores = &scores[0, 0, 0]
         batch.mu = NULL if mu is None else &mu[0, 0, 0]
@@ -743,10 +739,10 @@ def sums(
         batch.size = n + 1
         batch.single_root = single_root
         batch.side_by_side = <void*>((memory + 63) & ~<size_t>63)
-        batch.scratch = <double*>(memory + lane_bytes(n))
+        batch.scratch = <double*>(memory + lanes)
         failed = sum_all(&batch, lengths, count,
-                         <Py_ssize_t*>(memory + lane_bytes(n) + full_bytes(n)),
-                         <Py_ssize_t*>(memory + lane_bytes(n) + full_bytes(n)) + SHORT + 1)
+                         <Py_ssize_t*>(memory + lanes + full_bytes(n)),
+                         <Py_ssize_t*>(memory + lanes + full_bytes(n)) + SHORT + 1)
         free(<void*>memory)
     return failed
 
