@@ -3,7 +3,7 @@
 #ifndef ARCWISE_RELAXATION_H
 #define ARCWISE_RELAXATION_H
 
-#include "simd.h"
+#include "fused.h"
 
 /* ---- separation ------------------------------------------------------------------------------ */
 
@@ -379,58 +379,48 @@ INLINE int invert_four(const double *x, index_t stride, double out[LANES][LANES]
     return 1;
 }
 
-/* y -= a X, for the four rows X. */
-INLINE void subtract_four(const double *a, const double *restrict X, index_t stride,
-                          double *restrict y)
+INLINE int invert_loops(double *A, index_t stride, index_t n, double *scratch, int wide)
 {
-    double a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];
-    const double *restrict x1 = X + stride, *restrict x2 = x1 + stride, *restrict x3 = x2 + stride;
-    for (index_t j = 0; j < stride; j += LANES) {
-        FOR_LANES
-        {
-            y[j + lane] -= (a0 * X[j + lane] + a1 * x1[j + lane]) +
-                           (a2 * x2[j + lane] + a3 * x3[j + lane]);
-        }
-    }
-}
-
-/* Rows and columns 1..n in place, by Gauss-Jordan, four columns at a time; 0 if a pivot is not
- * positive.  No pivoting: off the diagonal there is nothing positive, and each column's sum is
- * positive, which holds for what is left at each step.  Row and column 0 and the rest of the rows
- * are 0.  scratch: 8 rows. */
-KERNEL int invert_dominant(double *A, index_t stride, index_t n, double *scratch)
-{
-    double *X = scratch, *Y = scratch + LANES * stride;
+    double *X = scratch, *Y = X + LANES * stride, *F = Y + LANES * stride;
     A[0] = 1.0;
+    memset(A + (n + 1) * stride, 0, (size_t)((stride - n - 1) * stride) * sizeof(double));
     for (index_t c = 0; c <= n; c += LANES) {
         index_t rows = n + 1 - c < LANES ? n + 1 - c : LANES;
-        double P[LANES][LANES], F[LANES];
-        memcpy(X, A + c * stride, rows * stride * sizeof(double));
-        for (index_t k = rows; k < LANES; k++) {
-            for (index_t j = 0; j < stride; j++)
-                X[k * stride + j] = j == c + k ? 1.0 : 0.0;
-        }
+        double P[LANES][LANES];
+        memcpy(X, A + c * stride, (size_t)(LANES * stride) * sizeof(double));
+        for (index_t k = rows; k < LANES; k++)
+            X[k * stride + c + k] = 1.0;
         if (!invert_four(X + c, stride, P))
             return 0;
         for (index_t k = 0; k < LANES; k++) {
             FOR_LANES { X[k * stride + c + lane] = lane == k ? 1.0 : 0.0; }
         }
-        memset(Y, 0, LANES * stride * sizeof(double));
-        for (index_t k = 0; k < LANES; k++)
-            subtract_four(P[k], X, stride, Y + k * stride);
-        for (index_t i = 1; i <= n; i++) {
-            double *row = A + i * stride;
-            if (i >= c && i < c + rows)
-                continue;
-            FOR_LANES { F[lane] = row[c + lane]; }
-            FOR_LANES { row[c + lane] = 0.0; }
-            subtract_four(F, Y, stride, row);
+        memset(Y, 0, (size_t)(LANES * stride) * sizeof(double));
+        add_products(LANES, P[0], LANES, 1, X, stride, Y, stride, stride, wide);
+        for (index_t i = 0; i <= n; i++) { /* well before they are read again, more at once */
+            double *row = A + i * stride + c;
+            FOR_LANES { F[i * LANES + lane] = row[lane]; }
+            FOR_LANES { row[lane] = 0.0; }
         }
-        memcpy(A + c * stride, Y, rows * stride * sizeof(double));
+        for (index_t i = n + 1; i < stride; i++)
+            FOR_LANES { F[i * LANES + lane] = 0.0; }
+        for (index_t i = 0; i <= n; i += LANES)
+            if (i != c)
+                add_products(LANES, F + i * LANES, LANES, 1, Y, stride, A + i * stride, stride,
+                             stride, wide);
+        for (index_t j = 0; j < rows * stride; j++)
+            A[c * stride + j] = -Y[j];
     }
     A[0] = 0.0;
     return 1;
 }
+
+/* Rows and columns 1..n in place, by Gauss-Jordan, four columns at a time; 0 if a pivot is not
+ * positive.  No pivoting: off the diagonal there is nothing positive, and each column's sum is
+ * positive, which holds for what is left at each step.  Row and column 0 and the rest of the rows
+ * are 0.  A has `stride` rows; scratch: 12 of them. */
+FUSED(int, invert_dominant, (double *A, index_t stride, index_t n, double *scratch), invert_loops,
+      A, stride, n, scratch)
 
 /* out[j, i] = A[i, j], rows and columns 0..n. */
 KERNEL void transpose(const double *A, double *restrict out, index_t stride, index_t n)

@@ -15,11 +15,11 @@ cdef class TreePairs:
     cdef readonly bint solved
     cdef Py_ssize_t stride
     cdef double* memory
-    cdef double* W                       # (n+1, stride) and the next three: weights, over each word's
+    cdef double* W                       # (stride, stride) and the next three: weights, over each word's
     cdef double* K                       # largest; the inverse, row and column 0 are 0; its
     cdef double* KT                      # transpose, see `T`; marginals
     cdef double* mu
-    cdef double* scratch                 # (6, stride)
+    cdef double* scratch                 # (12, stride)
 
     cdef bint solve(self) noexcept nogil
     cdef double T(self, int a, int arc) noexcept nogil

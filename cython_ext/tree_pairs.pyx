@@ -64,8 +64,8 @@ cdef class TreePairs:
         cdef double top
         self.layout, self.p, self.single_root = layout, p, single_root
         self.stride = (p.n + 4) // 4 * 4
-        size = (p.n + 1) * self.stride
-        self.memory = <double*>malloc((4 * size + 8 * self.stride + 4) * sizeof(double))
+        size = self.stride * self.stride
+        self.memory = <double*>malloc((4 * size + 12 * self.stride + 4) * sizeof(double))
         if self.memory == NULL:
             raise MemoryError
         self.W = whole_vectors(self.memory)
@@ -73,7 +73,7 @@ cdef class TreePairs:
         self.KT = self.K + size
         self.mu = self.KT + size
         self.scratch = self.mu + size
-        memset(self.W, 0, (4 * size + 8 * self.stride) * sizeof(double))
+        memset(self.W, 0, (4 * size + 12 * self.stride) * sizeof(double))
         if scores is None:
             return
         if scores.shape[0] != p.arcs:
