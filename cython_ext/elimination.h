@@ -50,7 +50,10 @@ INLINE double eliminate_loops(double *F, double *FT, double *d, index_t stride, 
                               int single_root, int wide)
 {
     double log_z = 0.0, product = 1.0;
-    memset(F + (n + 1) * stride, 0, (size_t)((whole(n) - n) * stride) * sizeof(double));
+    for (index_t h = n + 1; h < n + PANEL; h++) {
+        memset(F + h * stride, 0, (size_t)stride * sizeof(double));
+        memset(FT + h * stride, 0, (size_t)stride * sizeof(double));
+    }
     for (index_t k = whole(n); k > 0; k -= PANEL) {
         double *p = FT + k * stride, *y = F + k * stride; /* of word k - j: j rows before */
         index_t gone = k < n ? n - k : 0;
