@@ -64,10 +64,10 @@ SIDE_BY_SIDE(eight_t, 8)
             const double *b = a + j * col;                                                 \
             const vector *from = (const vector *)(y + j * y_stride);                       \
             vector u = from[0], v = from[1];                                               \
-            add_##vector(&s0, b[0], &u), add_##vector(&t0, b[0], &v);                        \
-            add_##vector(&s1, b[row], &u), add_##vector(&t1, b[row], &v);                    \
-            add_##vector(&s2, b[2 * row], &u), add_##vector(&t2, b[2 * row], &v);            \
-            add_##vector(&s3, b[3 * row], &u), add_##vector(&t3, b[3 * row], &v);            \
+            add_##vector(&s0, b[0], &u), add_##vector(&t0, b[0], &v);                      \
+            add_##vector(&s1, b[row], &u), add_##vector(&t1, b[row], &v);                  \
+            add_##vector(&s2, b[2 * row], &u), add_##vector(&t2, b[2 * row], &v);          \
+            add_##vector(&s3, b[3 * row], &u), add_##vector(&t3, b[3 * row], &v);          \
         }                                                                                  \
         c0[0] = s0, c1[0] = s1, c2[0] = s2, c3[0] = s3;                                    \
         c0[1] = t0, c1[1] = t1, c2[1] = t2, c3[1] = t3;                                    \
