@@ -22,7 +22,7 @@ The factor F and its transpose FT hold p above the diagonal and below it the w[k
 
     F[h,k] = p[h,k],  F[k,m] = w[k,m],   h, m < k
 
-Scaled weights do with F below the diagonal and FT above it, which is all rows: there four words
+Scaled weights do with F below the diagonal and FT too, which is all rows: there four words
 leave at once, and what runs through all words gone before is added to their rows in one go
 (elimination.h, and fused.h for the products).  For logs, of scores of any range, the same is done
 for one word along two rows, padded with log 0.
