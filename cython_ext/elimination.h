@@ -71,11 +71,9 @@ INLINE double eliminate_loops(double *F, double *FT, double *d, index_t stride, 
         for (int j = 0; j < PANEL; j++) {
             index_t word = k - j;
             double *own_p = p - j * stride, *own_y = y - j * stride;
-            if (word <= n) {
-                for (int i = 0; i < j; i++) {
-                    add_row(y[word - i * stride], p - i * stride, own_p, whole(word));
-                    add_row(p[word - i * stride], y - i * stride, own_y, whole(word));
-                }
+            for (int i = 0; i < j; i++) {
+                add_row(y[word - i * stride], p - i * stride, own_p, whole(word));
+                add_row(p[word - i * stride], y - i * stride, own_y, whole(word));
             }
             for (int i = 0; i < LANES; i++)
                 own_p[word + i] = own_y[word + i] = 0.0;

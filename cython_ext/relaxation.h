@@ -397,13 +397,11 @@ INLINE int invert_loops(double *A, index_t stride, index_t n, double *scratch, i
         }
         memset(Y, 0, (size_t)(LANES * stride) * sizeof(double));
         add_products(LANES, P[0], LANES, 1, X, stride, Y, stride, stride, wide);
-        for (index_t i = 0; i <= n; i++) { /* well before they are read again, more at once */
+        for (index_t i = 0; i < stride; i++) { /* well before they are read again, more at once */
             double *row = A + i * stride + c;
             FOR_LANES { F[i * LANES + lane] = row[lane]; }
             FOR_LANES { row[lane] = 0.0; }
         }
-        for (index_t i = n + 1; i < stride; i++)
-            FOR_LANES { F[i * LANES + lane] = 0.0; }
         for (index_t i = 0; i <= n; i += LANES)
             if (i != c)
                 add_products(LANES, F + i * LANES, LANES, 1, Y, stride, A + i * stride, stride,

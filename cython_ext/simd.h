@@ -291,7 +291,7 @@ KERNEL int wide_columns(const double *scores, index_t stride, index_t n, double 
  * and where a column is all -inf.  Every tree has one arc per column, so this divides the weight
  * of each tree by exp(sum of shift).  Rows of weights have room for LANES - 1 more. */
 KERNEL_512 void scaled_weights(const double *scores, index_t stride, index_t n, double *shift,
-                           double *weights, index_t weight_stride)
+                               double *weights, index_t weight_stride)
 {
     column_tops(scores, stride, n, shift);
     for (index_t h = 0; h <= n; h++) {
@@ -306,7 +306,7 @@ KERNEL_512 void scaled_weights(const double *scores, index_t stride, index_t n, 
         for (index_t m = n + 1; m < n + LANES; m++)
             out[m] = CUTOFF;
         index_t m = 1;
-        for (; m + 2 * LANES <= n + LANES; m += 2 * LANES) {
+        for (; m + 2 * LANES <= n + LANES; m += 2 * LANES) { /* a register of 512 bits */
             for (int i = 0; i < 2 * LANES; i++)
                 out[m + i] = exp_cut(out[m + i]);
         }
