@@ -32,6 +32,7 @@ from cython_ext.layout cimport (
 from cython_ext.semiring cimport MAX
 
 cdef double LEAST_GAIN = 1e-10
+cdef double SURE_GAIN = 1e-3     # a smaller one may be by rounding, where scores are large
 
 
 cdef struct Climb:
@@ -79,7 +80,9 @@ cdef void look_below(Climb* c, int m) noexcept nogil:
     cdef Places* p = c.p
     cdef int first = p.offsets[m - 1], end = p.offsets[m], side, x, a, rank
     for a in range(first, end):
-        c.under[a] = chains(c, m, c.grandsib + p.grandsib[a]) if c.grandsib != NULL else 0.0
+        c.under[a] = 0.0
+        if c.grandsib != NULL:
+            c.under[a] = chains(c, m, c.grandsib + p.grandsib[a])
     if c.grand == NULL:
         return
     for side in range(2):
@@ -178,6 +181,8 @@ cdef void attach_all(Climb* c, int h) noexcept nogil:
     cdef const double* row = NULL
     cdef int side, i, above = c.arc[h]
     cdef double value
+    if p.first[h] == p.first[h + 1]:
+        return
     if c.grand != NULL and h:
         row = c.grand + p.grand[above]
     for i in range(p.first[h + 1] - p.first[h]):
@@ -188,7 +193,9 @@ cdef void attach_all(Climb* c, int h) noexcept nogil:
         if c.sib != NULL or c.nocross != NULL:
             value += pairs(c, arcs[i])
         c.attach[arcs[i]] = value
-    for side in range(0 if h else 1, 2):
+    for side in range(2):
+        if side_count(p, h, side) == 0:
+            continue
         if c.childseq != NULL:
             insert_all(c, h, side, c.childseq + p.childseq[2 * h + side])
         if c.grandsib != NULL and h:
@@ -304,30 +311,29 @@ cdef Move steepest(Climb* c) noexcept nogil:
     """
     cdef Places* p = c.p
     cdef Move best
-    cdef int m, a, b
-    cdef double gain
+    cdef int m, a, b, end
+    cdef double gain, now
     best.arc, best.root_arc, best.gain = -1, -1, LEAST_GAIN
     for m in range(1, p.n + 1):
         if m == c.root:
             continue
-        for a in range(p.offsets[m - 1], p.offsets[m]):
-            b = -1
-            if c.root and p.heads[a] == 0:
-                b = find_arc(p, m, c.root)
-                if b < 0:
-                    continue
+        a, end, now = p.offsets[m - 1], p.offsets[m], c.attach[c.arc[m]]
+        if c.root and p.heads[a] == 0:
+            b = find_arc(p, m, c.root)
+            if b >= 0:
                 gain = exchange(c, a, b)
-            else:
-                gain = c.attach[a] - c.attach[c.arc[m]]
-            if not gain > best.gain:
-                continue
-            if b < 0 and descends(c, p.heads[a], m):
-                continue
-            # Of an exchange this is enough: an arc that crosses b and not the old root arc spans m,
-            # and so crosses the new root arc.
-            if c.projective and crosses(c, a):
-                continue
-            best.arc, best.root_arc, best.gain = a, b, gain
+                # This is enough: an arc that crosses b and not the old root arc spans m, and so
+                # crosses the new root arc.
+                if gain > best.gain and not (c.projective and crosses(c, a)):
+                    best.arc, best.root_arc, best.gain = a, b, gain
+            a += 1
+        while a < end:
+            gain = c.attach[a] - now
+            if gain > best.gain and not (
+                descends(c, p.heads[a], m) or (c.projective and crosses(c, a))
+            ):
+                best.arc, best.root_arc, best.gain = a, -1, gain
+            a += 1
     return best
 
 
@@ -347,15 +353,19 @@ cdef int ascend(Climb* c, Move best, int* heads, double* score) noexcept nogil:
     """Climb from the best move on, and keep ``heads`` and the score up to date; the moves."""
     cdef Places* p = c.p
     cdef int m, moves = 0
-    cdef double risen
+    cdef bint doubtful
+    cdef double before = 0.0, after
     while best.arc >= 0:
+        doubtful = best.gain < SURE_GAIN or moves >= p.n
+        if doubtful:
+            before = total(c)
         take(c, best.arc)
         if best.root_arc >= 0:
             take(c, best.root_arc)
-        risen = total(c)
-        if not risen > score[0]:         # a gain by rounding only, and without end perhaps
+        after = total(c) if doubtful else score[0] + best.gain
+        if doubtful and not after > before:  # without end perhaps
             break
-        score[0] = risen
+        score[0] = after
         moves += 1
         m = p.modifiers[best.arc]
         heads[m] = p.heads[best.arc]
@@ -444,7 +454,6 @@ def best(
     """
     cdef Climb c
     cdef Chart chart
-    cdef Move move
     cdef bint partial
     cdef int moves = 0
     cdef double score, start
@@ -467,9 +476,8 @@ def best(
             partial = c.sib != NULL or c.nocross != NULL
             if partial or not projective:
                 refresh_all(&c)
-                move = steepest(&c)
-                if partial or move.arc >= 0:
+                if partial:
                     score = start = total(&c)
-                moves = ascend(&c, move, &heads[0], &score)
+                moves = ascend(&c, steepest(&c), &heads[0], &score)
         free(memory)
     return score, moves, score - start if moves else 0.0
