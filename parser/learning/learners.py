@@ -255,8 +255,8 @@ class Crf(Learner):
     and with beliefs that of the Bethe approximation.  A step is the rate times the sum of the
     gradients of a batch, all under the same weights, so that the rate is that of one sentence.
     Plain steps fall with the number of passes, rate / (1 + passes); AdaGrad has a rate for each
-    weight, and squares the sum (Duchi et al. 2011).  The L2 penalty l2/2 |w|^2 a sentence is paid
-    in one dense pass every DECAY_STEPS sentences.
+    weight, and squares the sum (Duchi et al. 2011).  Parts move `part_rate` times as far.  The L2
+    penalty l2/2 |w|^2 a sentence is paid in one dense pass every DECAY_STEPS sentences.
     Loss: -log p; with Bethe log Z it may be negative, which no distribution can be.  To follow the
     gradient of such a sentence makes weights run away, and `bethe_cap` passes over it.
 
@@ -304,7 +304,12 @@ class Crf(Learner):
         if self.settings.bethe_cap and loss < -self.ROUNDING:
             return loss, self.NOTHING
         marginals = {LINK: expected.marginals, **expected.part_marginals}
-        return loss, self.gradient(encoding, graph, subtract(gold, marginals))
+        share = self.settings.part_rate
+        difference = {
+            family: values if family == LINK or share == 1.0 else share * values
+            for family, values in subtract(gold, marginals).items()
+        }
+        return loss, self.gradient(encoding, graph, difference)
 
     def climb(self, gradient: Gradient) -> None:
         """Change the weights of a gradient's rows."""

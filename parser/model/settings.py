@@ -52,6 +52,8 @@ class Settings:
     k : trees in a MIRA step.
     batch : sentences in a CRF step.
     optimizer, rate, l2 : of the CRF.  The rate of sgd falls as 1 / (1 + passes).
+    part_rate : the rate of parts, as a share of that of arcs (sgd).  As l2 takes from all weights
+        alike, the penalty of parts is l2 / part_rate.
     bethe_cap : whether the CRF passes over a sentence whose gold tree has a probability above 1,
         as approximate engines may give it: its gradient would only take them further off.
     svm_c : cost C of the structured SVM.
@@ -97,6 +99,7 @@ class Settings:
     batch: int = 1
     optimizer: str = "sgd"
     rate: float = 0.1
+    part_rate: float = 1.0
     l2: float = 0.0
     bethe_cap: bool = True
     svm_c: float = 0.006
@@ -146,6 +149,7 @@ class Settings:
             ("k", 1, 1000),
             ("batch", 1, 1_000_000),
             ("rate", 1e-12, 1e6),
+            ("part_rate", 1e-6, 1e6),
             ("l2", 0.0, 1e6),
             ("svm_c", 1e-12, 1e12),
             ("delta", 1e-12, 1e6),
@@ -165,6 +169,8 @@ class Settings:
             raise SettingsError(
                 f"batch: learner {self.learner} takes one sentence at a time, got {self.batch}"
             )
+        if self.part_rate != 1.0 and self.optimizer == "adagrad":
+            raise SettingsError("part_rate: adagrad has a rate for each weight")
         if self.amortize and (self.learner == "crf" or self.k > 1):
             raise SettingsError("amortize: only for learners that take best trees, one by one")
         if self.amortize in ("lazy", "adaptive") and (self.learner != "ssvm" or self.epsilon):

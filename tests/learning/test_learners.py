@@ -101,6 +101,33 @@ def test_a_crf_passes_over_a_gold_tree_with_probability_above_one(sentences, cap
         assert (learner.weights.table == before).all() == (cap and log_p > 0)
 
 
+def test_weights_of_parts_move_by_a_share_of_the_rate(sentences):
+    def dense(learner, gradient):
+        table = np.zeros_like(learner.weights.table)
+        table[gradient[0]] = gradient[1]
+        return table
+
+    def steps(share):
+        learner, examples = learner_for(
+            sentences, learner="crf", projective=True, factors=SECOND_ORDER, part_rate=share
+        )
+        encoding, graph = learner.score(examples[0])
+        gold = graph.indicator(examples[0].heads)
+        off = {LINK: gold[LINK] - learner.engine.expectations(graph).marginals}
+        arcs = {family: off.get(family, np.zeros_like(v)) for family, v in gold.items()}
+        return [
+            dense(learner, gradient)
+            for gradient in (
+                learner.ascent(examples[0])[1],
+                learner.gradient(encoding, graph, arcs),
+            )
+        ]
+
+    (whole, arcs), (some, _) = steps(1.0), steps(0.25)
+    assert np.abs(whole - arcs).max() > 0.1
+    np.testing.assert_allclose(some - arcs, 0.25 * (whole - arcs), atol=1e-5)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_a_crf_step_takes_the_sum_of_the_gradients_of_a_batch(sentences, optimizer, jobs):

@@ -130,6 +130,8 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
         ({"factors": ["link", "grandma"]}, "'grandma' is not one of link, sib"),
         ({"factors": ["grand"]}, "link cannot be left out"),
         ({"keep_rows": 1.5}, "keep_rows: 0.0 to 1.0"),
+        ({"part_rate": 0}, "part_rate: 1e-06 to"),
+        ({"part_rate": 0.5, "optimizer": "adagrad"}, "part_rate: adagrad has"),
     ],
 )
 def test_settings_are_checked(values, message):
