@@ -46,7 +46,7 @@ BASE = Settings(
     engine="bp:iterations=20,damping=0.3",
     rate=0.01,
     part_rate=0.3,
-    l2=0.003,
+    l2=0.001,
     prune=True,
     labelled=False,
     epochs=4,
