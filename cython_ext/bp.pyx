@@ -40,6 +40,7 @@ from cython_ext.propagators cimport (
 from cython_ext.semiring cimport (
     LOG, MAX, add_sizes, exponentials, largest_change, logarithms, plus,
 )
+from cython_ext.spans cimport span_room, span_sums, stands
 
 cdef extern from "messages.h" nogil:
     double largest_size(const double* x, Py_ssize_t n)
@@ -362,7 +363,8 @@ cdef class BeliefPropagation:
         if self.constraint == BY_MATRIX_TREE:
             size = max(size, matrix_tree.scratch_bytes(n))
         elif self.constraint == BY_INSIDE_OUTSIDE:
-            size = max(size, eisner.gradient_bytes(n))
+            size = max(size, eisner.gradient_bytes(n),
+                       (2 * (n + 4) * (n + 8) + span_room(n)) * sizeof(double) + 64)
         self.tree_scratch = carve(&at, size)
         return at - block
 
@@ -967,18 +969,18 @@ cdef class BeliefPropagation:
         return best
 
     cdef bint pass_tree_scaled(self, double damping) noexcept nogil:
-        """By weights, as in matrix_tree.pyx; False if they may not reach.
+        """By weights, as in matrix_tree.pyx or spans.h; False if they may not reach.
 
             lam = log A - log sum_{others into the word} w A        with A = d log Z / d w
         """
         cdef Places* p = self.p
         cdef Py_ssize_t n = p.n, s = (n + 8) & ~3, table = (n + 4) * s
         cdef double* W = <double*>((<size_t>self.tree_scratch + 63) & ~<size_t>63)
-        cdef double* F = W + table
-        cdef double* FT = F + table
-        cdef double* A = FT + table
+        cdef double* A = W + table
         cdef double* AT = A + table
-        cdef double* d = AT + table
+        cdef double* F = AT + table
+        cdef double* FT = F + table
+        cdef double* d = FT + table
         cdef double* x = d + s
         cdef double* B = x + PANEL * s
         cdef double* fam = self.fam[TREE_]
@@ -990,12 +992,17 @@ cdef class BeliefPropagation:
         memset(W, 0, table * sizeof(double))
         for a in range(p.arcs):
             W[p.heads[a] * s + p.modifiers[a]] = self.E[a]
-        choices = log_choices(W, x, s, n)
-        memcpy(F, W, (n + 1) * s * sizeof(double))
-        log_z = eliminate_weights(F, FT, d, s, n, self.single_root)
-        if not -600.0 < log_z - choices < 1.0:
-            return False
-        adjoint_weights(F, FT, d, A, AT, x, B, s, n, self.single_root, LEAST)
+        if self.constraint == BY_INSIDE_OUTSIDE:
+            memset(AT, 0, span_room(n) * sizeof(double))
+            if not stands(span_sums(W, s, n, self.single_root, A, s, True, AT), n):
+                return False
+        else:
+            choices = log_choices(W, x, s, n)
+            memcpy(F, W, (n + 1) * s * sizeof(double))
+            log_z = eliminate_weights(F, FT, d, s, n, self.single_root)
+            if not -600.0 < log_z - choices < 1.0:
+                return False
+            adjoint_weights(F, FT, d, A, AT, x, B, s, n, self.single_root, LEAST)
         for a in range(p.arcs):
             self.T[a] = A[p.heads[a] * s + p.modifiers[a]]
         tree_rests(self.E, self.T, p.offsets, n, self.P)
@@ -1012,8 +1019,7 @@ cdef class BeliefPropagation:
         cdef double* lam = kap + 2 * size
         cdef double* fam
         cdef int m, k, first, count
-        if (self.constraint == BY_MATRIX_TREE and self.semiring == LOG
-                and self.pass_tree_scaled(damping)):
+        if self.semiring == LOG and self.pass_tree_scaled(damping):
             return True
         if self.tree_gradient() == -INFINITY:
             return False

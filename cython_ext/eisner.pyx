@@ -20,19 +20,18 @@ Each chart is kept with its transpose, so that every sum runs along two rows.  R
 and hold the zero of the semiring where nothing was computed, so sums may run over in groups of
 four: one factor of whatever they read in excess is zero.  The outside sums reach the edge of the
 chart on one side only; those that end inside start in the padding of the row before.
+
+Log Z and marginals go by spans.h where its range allows it, and by charts of logs where not.
 """
-from libc.math cimport INFINITY, exp, isfinite, log
+from libc.math cimport INFINITY, exp, log
 from libc.stdlib cimport free
 from libc.string cimport memset
 
 from cython_ext.batch cimport allocate, decode_batch, decode_one, sum_batch, sum_one
 from cython_ext.semiring cimport (
-    LOG, MAX, SUM, all_below_infinity, draw, one, plus, reduce3, scaled_weights, times,
-    wide_columns, zero,
+    LOG, MAX, SUM, all_below_infinity, draw, one, plus, reduce3, scaled_weights, times, zero,
 )
-
-# log (27 / 4): projective trees over n words are fewer than (27 / 4)^n.
-cdef double LOG_GROWTH = 1.9095425048844386
+from cython_ext.spans cimport span_room, span_sums, stands
 
 AUTO, SCALED, LOG_DOMAIN = -1, SUM, LOG      # `method` of the functions below
 
@@ -101,19 +100,6 @@ cdef double inside(Chart* chart) noexcept nogil:
     return t[0]
 
 
-cdef inline double share(double outside, double inside, double inverse, int semiring) noexcept nogil:
-    return outside * inside * inverse if semiring == SUM else exp(outside + inside + inverse)
-
-
-cdef inline double log_product(double a, double b, double log_c, int semiring) noexcept nogil:
-    cdef double ab = a * b
-    if semiring != SUM:
-        return a + b + log_c
-    if 1e-290 < ab < 1e290:
-        return log(ab) + log_c
-    return log(a) + log(b) + log_c
-
-
 cdef void outside(
     Chart* chart,
     double goal,
@@ -121,7 +107,8 @@ cdef void outside(
     Py_ssize_t mu_stride,
     bint derivatives=False,      # IN       log d log Z / d w instead
 ) noexcept nogil:
-    """The reverse of ``inside``: spans by decreasing width, each from all that used it."""
+    """The reverse of ``inside``: spans by decreasing width, each from all that used it.  LOG or MAX.
+    """
     cdef Py_ssize_t n = chart.n, s = chart.stride, first = chart.first, d, i, j, k, left, right
     cdef int semiring = chart.semiring
     cdef double* C = chart.C
@@ -133,8 +120,7 @@ cdef void outside(
     cdef double* V = chart.V
     cdef double x[3]
     cdef double y[3]
-    cdef double o, via, link, inverse = 1.0 / goal if semiring == SUM else -goal
-    cdef double log_inverse = -log(goal) if semiring == SUM else -goal
+    cdef double o, via, link
     clear(IT, n, semiring)
     clear(oC, n, semiring)
     clear(oCT, n, semiring)
@@ -146,10 +132,8 @@ cdef void outside(
         oC[n] = oCT[n * s] = one(semiring)
     else:
         for i in range(1, n + 1):
-            if derivatives:
-                mu[i] = log_product(CT[s + i], CT[n * s + i], log_inverse, semiring)
-            else:
-                mu[i] = share(I[i], CT[n * s + i], inverse, semiring)
+            mu[i] = CT[s + i] + CT[n * s + i] - goal if derivatives else exp(
+                I[i] + CT[n * s + i] - goal)
             # C[i, 1] and C[i, n] are the two halves of a root child's sentence.
             oC[i * s + n] = oCT[n * s + i] = I[i]
             o = times(chart.w[i], CT[n * s + i], semiring)
@@ -175,19 +159,14 @@ cdef void outside(
             oC[i * s + j] = oCT[j * s + i] = o
             o = plus(o, y[2], semiring)
             link = V[i * s + j]
-            if derivatives:
-                mu[i * mu_stride + j] = log_product(o, link, log_inverse, semiring)
-            else:
-                mu[i * mu_stride + j] = share(o, I[i * s + j], inverse, semiring)
+            mu[i * mu_stride + j] = o + link - goal if derivatives else exp(o + I[i * s + j] - goal)
             via = times(o, chart.w[i * chart.w_stride + j], semiring)
             if i > 0:
                 o = plus(oC[j * s + i], plus(x[1], y[1], semiring), semiring)
                 oC[j * s + i] = oCT[i * s + j] = o
                 o = plus(o, x[2], semiring)
-                if derivatives:
-                    mu[j * mu_stride + i] = log_product(o, link, log_inverse, semiring)
-                else:
-                    mu[j * mu_stride + i] = share(o, I[j * s + i], inverse, semiring)
+                mu[j * mu_stride + i] = o + link - goal if derivatives else exp(
+                    o + I[j * s + i] - goal)
                 via = plus(via, times(o, chart.w[j * chart.w_stride + i], semiring), semiring)
             V[i * s + j] = V[j * s + i] = via
 
@@ -285,7 +264,8 @@ cdef double decode(
 
 
 cdef inline size_t full_bytes(Py_ssize_t n) noexcept nogil:
-    return (8 * table_size(n) + 4 * (n + 4)) * sizeof(double)
+    """Room for a chart, or for spans with the weights and what their columns were divided by."""
+    return (table_size(n) + n + 8 + max(7 * table_size(n) + 4 * n, span_room(n))) * sizeof(double)
 
 
 cdef double sum_inside(
@@ -294,12 +274,7 @@ cdef double sum_inside(
     Py_ssize_t stride,
     int method,
 ) noexcept nogil:
-    """Inside pass over a chart laid out in ``full_bytes``: scaled, or in logs where it must be.
-
-    Scaled weights are at most 1, so what underflows changes no sum over trees by more than
-    1e-308 (27/4)^n; the result stands when Z exceeds that by a factor of e^100.  Beyond it, and
-    where (27/4)^n itself overflows, the log domain takes over.
-    """
+    """Inside pass over a chart laid out in ``full_bytes``: scaled, or in logs where it must be."""
     cdef Py_ssize_t n = chart.n, m
     cdef double* shift = chart.tables + table_size(n)
     cdef double goal
@@ -311,7 +286,7 @@ cdef double sum_inside(
         for m in range(1, n + 1):
             chart.shift += shift[m]
         goal = inside(chart)
-        if method == SUM or (isfinite(goal) and log(goal) > n * LOG_GROWTH - 600.0):
+        if method == SUM or stands(goal, n):
             return goal
     chart.semiring = LOG
     chart.w, chart.w_stride = scores, stride
@@ -331,12 +306,26 @@ cdef double sum_product(
 ) noexcept nogil:
     """log Z, or -inf without a tree; marginals too unless ``mu`` is NULL."""
     cdef Chart chart
-    cdef double goal
+    cdef double* weights = scratch
+    cdef double* shift = scratch + table_size(n)
+    cdef double* spans = shift + n + 8
+    cdef double goal, total = 0.0
+    cdef Py_ssize_t m
+    if method != LOG:
+        scaled_weights(scores, stride, n, shift, weights, n + 8)
+        memset(spans, 0, span_room(n) * sizeof(double))
+        goal = span_sums(weights, n + 8, n, single_root, mu, mu_stride, False, spans)
+        if method == SUM or stands(goal, n):
+            for m in range(n + 1):
+                if mu != NULL:
+                    mu[m * mu_stride] = mu[m * mu_stride + m] = 0.0
+                total += shift[m] if m else 0.0
+            return total + log(goal)
     lay_out(&chart, scratch, n, single_root)
-    goal = sum_inside(&chart, scores, stride, method)
-    if mu != NULL and goal != zero(chart.semiring):
+    goal = sum_inside(&chart, scores, stride, LOG)
+    if mu != NULL and goal > -INFINITY:
         outside(&chart, goal, mu, mu_stride)
-    return log_goal(&chart, goal)
+    return goal
 
 
 cdef size_t gradient_bytes(Py_ssize_t n) noexcept nogil:
@@ -349,7 +338,7 @@ cdef double gradient(
     Py_ssize_t stride,
     Py_ssize_t n,
     bint single_root,
-    int semiring,                # IN       SUM or MAX
+    int semiring,                # IN       LOG or MAX
     double* out,                 # OUT      (n+1, stride)
     void* scratch,               # SCRATCH  gradient_bytes(n)
 ) noexcept nogil:
@@ -360,25 +349,13 @@ cdef double gradient(
     """
     cdef Chart chart
     cdef double goal
-    cdef double* shift
-    cdef Py_ssize_t h, m
     lay_out(&chart, <double*>scratch, n, single_root)
-    shift = chart.tables + table_size(n)
-    if semiring == MAX:
-        chart.semiring, chart.shift = MAX, 0.0
-        chart.w, chart.w_stride = scores, stride
-        goal = inside(&chart)
-    else:
-        goal = sum_inside(&chart, scores, stride,
-                          LOG if wide_columns(scores, stride, n, shift) else -1)
-    if goal == zero(chart.semiring):
-        return -INFINITY
-    outside(&chart, goal, out, stride, True)
-    if chart.semiring == SUM:
-        for h in range(n + 1):
-            for m in range(1, n + 1):
-                out[h * stride + m] -= shift[m]
-    return log_goal(&chart, goal)
+    chart.semiring, chart.shift = semiring, 0.0
+    chart.w, chart.w_stride = scores, stride
+    goal = inside(&chart)
+    if goal > -INFINITY:
+        outside(&chart, goal, out, stride, True)
+    return goal
 
 
 def best_tree(const double[:, ::1] scores, Py_ssize_t n, bint single_root, int[::1] heads):

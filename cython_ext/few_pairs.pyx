@@ -17,7 +17,7 @@ tree factor; an iteration is one pass over each.
     tree factor         O(n^3): by an inverse (tree_pairs.pyx), in projective trees inside-outside
                         (spans.h; eisner.pyx where that leaves the range)
 """
-from libc.math cimport INFINITY, exp, fabs, isfinite, log
+from libc.math cimport INFINITY, exp, fabs, log
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -27,6 +27,7 @@ from cython_ext.batch cimport reserve
 from cython_ext.clock cimport now
 from cython_ext.layout cimport Layout, Places, checked
 from cython_ext.semiring cimport exponentials, largest_change
+from cython_ext.spans cimport scale_columns, span_room, span_sums, stands
 from cython_ext.tree_pairs cimport TreePairs
 
 
@@ -34,19 +35,10 @@ cdef extern from "relaxation.h" nogil:
     void unlikely_heads(const double* mu, Py_ssize_t stride, Py_ssize_t n, double* out)
 
 
-cdef extern from "spans.h" nogil:
-    Py_ssize_t span_room(Py_ssize_t n)
-    void scale_columns(double* W, Py_ssize_t stride, Py_ssize_t n, double* top)
-    double span_marginals(const double* W, Py_ssize_t stride, Py_ssize_t n, bint single_root,
-                          double* mu, double* scratch)
-
-
 cdef double SURE = 1e150         # odds beyond it and below its inverse are as good as certain
 cdef double STRONGEST = 50.0     # |theta| of a pair, and the sum of an arc's
 cdef double STRONGEST_SUM = 600.0
 cdef double WIDEST = 300.0       # range of a word's scores
-# As in eisner.pyx, where it says which sums over trees stand.
-cdef double LOG_GROWTH = 1.9095425048844386
 
 
 cdef inline Py_ssize_t at(FewPairs self, int a) noexcept nogil:
@@ -263,8 +255,9 @@ cdef class FewPairs:
         cdef int a
         if not self.wide:
             scale_columns(self.W, s, n, self.others)
-            total = span_marginals(self.W, s, n, self.single_root, self.mu, self.spans)
-            if isfinite(total) and total > exp(n * LOG_GROWTH - 600.0):
+            total = span_sums(self.W, s, n, self.single_root, self.mu, s, False,
+                              self.spans)
+            if stands(total, n):
                 return True
             memset(self.spans, 0, span_room(n) * sizeof(double))
         chart = malloc(eisner.gradient_bytes(n))
