@@ -175,11 +175,12 @@ def train(
             told = "Interrupted before the first checkpoint was whole."
         click.echo(told, err=True)
         sys.exit(130)
+    best = max((e for e in trainer.history if e.best), key=lambda e: e.number)
+    del trainer  # half of the memory
     model.save(output)
     checkpoint_path(output).unlink(missing_ok=True)
     if not quiet:
         size = output.stat().st_size / 1e6
-        best = max((e for e in trainer.history if e.best), key=lambda e: e.number)
         click.echo(f"{output}: weights of epoch {best.number}, {size:.1f} MB", err=True)
 
 

@@ -40,10 +40,23 @@ class CompactTable:
         self.index = present | (before.astype(np.uint64) << np.uint64(32))
 
 
-def in_lines(values: np.ndarray) -> np.ndarray:
-    """A copy, float32, whose rows are whole cache lines, in large pages where numpy has them."""
-    memory = np.empty(values.nbytes + LINE, np.uint8)
+def empty_lines(count: int) -> np.ndarray:
+    """(count, SLOTS) float32, whose rows are whole cache lines, in large pages where numpy has
+    them."""
+    memory = np.empty((count + 1) * LINE, np.uint8)
     start = -memory.ctypes.data % LINE
-    out = memory[start : start + values.size * 4].view(np.float32).reshape(values.shape)
+    return memory[start : start + count * LINE].view(np.float32).reshape(count, SLOTS)
+
+
+def in_lines(values: np.ndarray) -> np.ndarray:
+    """The values as of `empty_lines`: themselves if they are, else a copy."""
+    if (
+        values.dtype == np.float32
+        and values.flags.c_contiguous
+        and values.ctypes.data % LINE == 0
+        and values.flags.writeable
+    ):
+        return values
+    out = empty_lines(len(values))
     out[...] = values
     return out

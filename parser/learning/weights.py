@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from cython_ext import features as kernel
-from parser.features import CompactTable
+from parser.features import CompactTable, empty_lines
 
 Gradient = tuple[np.ndarray, np.ndarray]  # distinct rows (k,) and values (k, 16)
 
@@ -72,7 +72,7 @@ class Weights:
         sizes = np.empty(len(self.table), np.float32)
         kernel.average_sizes(self.table, self.sums, self.counter, sizes)
         used = largest(sizes, share)
-        values = self.sums[used]
+        values = np.take(self.sums, used, axis=0, out=empty_lines(len(used)), mode="clip")
         values /= np.float32(-self.counter)
         for first in range(0, len(used), self.BLOCK):  # a copy less: memory is at its peak here
             block = slice(first, first + self.BLOCK)

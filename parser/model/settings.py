@@ -88,7 +88,7 @@ class Settings:
     labelled: bool = True
     bits: int = 21
     cutoff: int = 2
-    keep_rows: float = 0.25
+    keep_rows: float = 0.5
     learner: str = "mira"
     epochs: int = 10
     patience: int = 0

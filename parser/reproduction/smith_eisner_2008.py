@@ -32,6 +32,7 @@ BASE = Settings(
     projective=False,
     single_root=False,
     labelled=False,
+    keep_rows=0.25,
     epochs=10,
 )
 BP = "bp:iterations=5,tolerance=0"
