@@ -47,6 +47,7 @@ BASE = Settings(
     rate=0.01,
     part_rate=0.3,
     l2=0.001,
+    keep_rows=0.25,
     prune=True,
     labelled=False,
     epochs=4,
