@@ -66,8 +66,9 @@ class Weights:
     def average(self, share: float) -> CompactTable:
         """Mean of the table over all steps so far: the share of its rows with the largest weights.
 
-        Most rows belong to features met once on the wrong arc; the smallest three quarters change
-        no score in the second decimal, and without them a model is a quarter of the size.
+        Most rows belong to features met once on the wrong arc.  Without the smaller half no dev
+        score changes by more than noise; a quarter alone loses 0.1 UAS, and on Latin, which has few
+        sentences, 0.6.
         """
         sizes = np.empty(len(self.table), np.float32)
         kernel.average_sizes(self.table, self.sums, self.counter, sizes)
