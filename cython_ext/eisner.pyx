@@ -107,8 +107,7 @@ cdef void outside(
     Py_ssize_t mu_stride,
     bint derivatives=False,      # IN       log d log Z / d w instead
 ) noexcept nogil:
-    """The reverse of ``inside``: spans by decreasing width, each from all that used it.  LOG or MAX.
-    """
+    """The reverse of ``inside``, in LOG or MAX: spans by falling width, from all that used them."""
     cdef Py_ssize_t n = chart.n, s = chart.stride, first = chart.first, d, i, j, k, left, right
     cdef int semiring = chart.semiring
     cdef double* C = chart.C
@@ -265,7 +264,7 @@ cdef double decode(
 
 cdef inline size_t full_bytes(Py_ssize_t n) noexcept nogil:
     """Room for a chart, or for spans with the weights and what their columns were divided by."""
-    return (table_size(n) + n + 8 + max(7 * table_size(n) + 4 * n, span_room(n))) * sizeof(double)
+    return (table_size(n) + n + 8 + max(7 * table_size(n) + 4 * (n + 4), span_room(n))) * sizeof(double)
 
 
 cdef double sum_inside(
@@ -316,10 +315,10 @@ cdef double sum_product(
         memset(spans, 0, span_room(n) * sizeof(double))
         goal = span_sums(weights, n + 8, n, single_root, mu, mu_stride, False, spans)
         if method == SUM or stands(goal, n):
-            for m in range(n + 1):
-                if mu != NULL:
-                    mu[m * mu_stride] = mu[m * mu_stride + m] = 0.0
-                total += shift[m] if m else 0.0
+            for m in range(1, n + 1):
+                total += shift[m]
+            for m in range(n + 1 if mu != NULL else 0):
+                mu[m * mu_stride] = mu[m * mu_stride + m] = 0.0
             return total + log(goal)
     lay_out(&chart, scratch, n, single_root)
     goal = sum_inside(&chart, scores, stride, LOG)
