@@ -50,6 +50,9 @@ from parser.treebank import read_all
 @click.option("--learner", type=click.Choice(LEARNERS), help="[default: mira]")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), help="Of the CRF.  [default: sgd]")
 @click.option("--rate", type=float, help="Of the CRF, for a sentence.  [default: 0.1]")
+@click.option(
+    "--part-rate", type=float, help="Rate of parts, as a share of that of arcs.  [default: 1]"
+)
 @click.option("--l2", type=float, help="Penalty of the CRF, a sentence.  [default: 0]")
 @click.option("--batch", type=int, help="Sentences in a step of the CRF.  [default: 1]")
 @click.option("--svm-c", type=float, help="Cost C of the structured SVM.  [default: 0.006]")
