@@ -992,7 +992,7 @@ cdef class BeliefPropagation:
         memset(W, 0, table * sizeof(double))
         for a in range(p.arcs):
             W[p.heads[a] * s + p.modifiers[a]] = self.E[a]
-        if self.constraint == BY_INSIDE_OUTSIDE:
+        if self.constraint == BY_INSIDE_OUTSIDE:     # spans take the room behind A
             memset(AT, 0, span_room(n) * sizeof(double))
             if not stands(span_sums(W, s, n, self.single_root, A, s, True, AT), n):
                 return False

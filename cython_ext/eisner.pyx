@@ -100,6 +100,15 @@ cdef double inside(Chart* chart) noexcept nogil:
     return t[0]
 
 
+cdef inline double inside_scores(
+    Chart* chart, const double* scores, Py_ssize_t stride, int semiring,
+) noexcept nogil:
+    """``inside`` over the scores as they are, in LOG or MAX."""
+    chart.semiring, chart.shift = semiring, 0.0
+    chart.w, chart.w_stride = scores, stride
+    return inside(chart)
+
+
 cdef void outside(
     Chart* chart,
     double goal,
@@ -237,9 +246,7 @@ cdef double best_spans(
     """The best score of each span; that of the best tree returned."""
     lay_out(chart, <double*>scratch, n, single_root)
     chart.V = NULL
-    chart.semiring = MAX
-    chart.w, chart.w_stride = scores, stride
-    return inside(chart)
+    return inside_scores(chart, scores, stride, MAX)
 
 
 cdef double decode(
@@ -287,10 +294,7 @@ cdef double sum_inside(
         goal = inside(chart)
         if method == SUM or stands(goal, n):
             return goal
-    chart.semiring = LOG
-    chart.w, chart.w_stride = scores, stride
-    chart.shift = 0.0
-    return inside(chart)
+    return inside_scores(chart, scores, stride, LOG)
 
 
 cdef inline double log_goal(Chart* chart, double goal) noexcept nogil:
@@ -321,7 +325,7 @@ cdef double sum_product(
                 mu[m * mu_stride] = mu[m * mu_stride + m] = 0.0
             return total + log(goal)
     lay_out(&chart, scratch, n, single_root)
-    goal = sum_inside(&chart, scores, stride, LOG)
+    goal = inside_scores(&chart, scores, stride, LOG)
     if mu != NULL and goal > -INFINITY:
         outside(&chart, goal, mu, mu_stride)
     return goal
@@ -349,9 +353,7 @@ cdef double gradient(
     cdef Chart chart
     cdef double goal
     lay_out(&chart, <double*>scratch, n, single_root)
-    chart.semiring, chart.shift = semiring, 0.0
-    chart.w, chart.w_stride = scores, stride
-    goal = inside(&chart)
+    goal = inside_scores(&chart, scores, stride, semiring)
     if goal > -INFINITY:
         outside(&chart, goal, out, stride, True)
     return goal

@@ -255,8 +255,7 @@ cdef class FewPairs:
         cdef int a
         if not self.wide:
             scale_columns(self.W, s, n, self.others)
-            total = span_sums(self.W, s, n, self.single_root, self.mu, s, False,
-                              self.spans)
+            total = span_sums(self.W, s, n, self.single_root, self.mu, s, False, self.spans)
             if stands(total, n):
                 return True
             memset(self.spans, 0, span_room(n) * sizeof(double))
