@@ -101,45 +101,51 @@ def parse(
                 on_invalid=skipped if skip_invalid else None,
             )
 
-    def one(sentence: Sentence) -> str | TreebankError:
-        """The sentence's text, or what is wrong with it."""
+    def one(sentence: Sentence) -> tuple[str, int] | TreebankError:
+        """The sentence's text and the arcs that the pruner rescued, or what is wrong with it."""
         try:
             if n_best > 1:
                 trees = parser.k_best(sentence, n_best)
-                return "".join(to_text(sentence, t, rank) for rank, t in enumerate(trees, 1))
-            return to_text(sentence, parser.parse(sentence))
+                texts = [to_text(sentence, tree, rank) for rank, tree in enumerate(trees, 1)]
+                return "".join(texts), trees[0].rescued
+            tree = parser.parse(sentence)
+            return to_text(sentence, tree), tree.rescued
         except ValueError as error:  # no tree, or a graph too large; CoNLL-X with comments
             reason = str(error)
         except MemoryError:
             reason = f"not enough memory for {len(sentence)} words"
         return TreebankError(sentence.source, sentence.line, sentence.number, reason)
 
-    def work(batch: list[Sentence]) -> list[str | TreebankError]:
+    def work(batch: list[Sentence]) -> list[tuple[str, int] | TreebankError]:
         """The batch at once; if that fails, one by one, to find the sentence that is to blame."""
         if n_best == 1 and len(batch) > 1:
             try:
                 parses = parser.parse_all(batch)
-                return [to_text(s, p) for s, p in zip(batch, parses, strict=True)]
+                return [(to_text(s, p), p.rescued) for s, p in zip(batch, parses, strict=True)]
             except (ValueError, MemoryError):
                 pass
         return [one(sentence) for sentence in batch]
 
     start = time.perf_counter()
-    done = words = 0
+    done = words = rescued = 0
     bar = progress(quiet, unit=" sentences")
     with open_output(output) as out:
-        for sentence, text in bar(in_order(work, sentences(), jobs, processes=True), "parse"):
-            if isinstance(text, TreebankError):
+        for sentence, found in bar(in_order(work, sentences(), jobs, processes=True), "parse"):
+            if isinstance(found, TreebankError):
                 if not skip_invalid:
-                    raise text
-                skipped(text)
+                    raise found
+                skipped(found)
                 continue
+            text, count = found
             out.write(text)
+            rescued += count
             done += 1
             words += len(sentence)
     if not quiet:
         seconds = time.perf_counter() - start
         skipped.report()
+        if rescued:
+            click.echo(f"pruner: {rescued} arcs kept only so that there is a tree", err=True)
         click.echo(
             f"{done} sentences, {words} words in {seconds:.2f} s, "
             f"{words / seconds if seconds else 0:.0f} words/s with reading and writing",

@@ -30,6 +30,7 @@ class EngineRun:
     label: float
     words: int
     results: list[Result]  # of the run with the fastest trees
+    rescued: int = 0  # arcs that the pruner kept only so that there is a tree
 
     @property
     def seconds(self) -> float:
@@ -59,7 +60,9 @@ class EngineRun:
         }
 
     def details(self) -> Iterator[str]:
-        """What an engine that goes step by step did, a line each."""
+        """What the pruner, or an engine that goes step by step, did, a line each."""
+        if self.rescued:
+            yield f"{self.engine}: {self.rescued} arcs kept only so that there is a tree"
         moves = [r.moves for r in self.results if r.moves is not None]
         if moves:
             gained = sum(r.gained or 0.0 for r in self.results)
@@ -132,13 +135,13 @@ def run_engine(
     kept: list[Result] = []
     for _ in range(repeat):
         spent = [0.0] * 5
-        heads, labels, found = [], [], []
+        heads, labels, found, saved = [], [], [], 0
         for first in range(0, len(sentences), BATCH):
             batch = sentences[first : first + BATCH]
             times = [time.perf_counter()]
             columns = [model.vocabulary.encode(s) for s in batch]
             times.append(time.perf_counter())
-            arcs = parser.candidates(batch, columns)
+            arcs, rescued = parser.candidates(batch, columns)
             times.append(time.perf_counter())
             graphs = parser.score(columns, arcs)
             times.append(time.perf_counter())
@@ -150,10 +153,12 @@ def run_engine(
             times.append(time.perf_counter())
             heads += trees
             found += results
+            saved += sum(rescued)
             took = [after - before for before, after in pairwise(times)]
             spent = [total + each for total, each in zip(spent, took, strict=True)]
         if spent[TREE] < best[TREE]:
             kept = found
         best = list(map(min, best, spent))
     scores = Reference(sentences, rules).score(heads, labels if model.labeller else None)
-    return EngineRun(engine.name, scores, *best, words=sum(map(len, sentences)), results=kept)
+    words = sum(map(len, sentences))
+    return EngineRun(engine.name, scores, *best, words=words, results=kept, rescued=saved)

@@ -47,6 +47,8 @@ class Parse:
     arc_bounds : ndarray of float64, (2, n), or None
         Of relaxed inference: the marginals with all parts are between these, as far as those that
         it has are exact for the parts it used (`Relaxation.bound`).
+    rescued : int
+        Arcs that the pruner kept only so that there is a tree.
     """
 
     heads: np.ndarray
@@ -56,6 +58,7 @@ class Parse:
     arc_probabilities: np.ndarray | None = None
     label_probabilities: np.ndarray | None = None
     arc_bounds: np.ndarray | None = None
+    rescued: int = 0
 
 
 class Parser:
@@ -108,20 +111,20 @@ class Parser:
                 "bp has, and so have exact engines such as grandsibling, for projective trees"
             )
 
-    def graphs(
-        self, sentences: Sequence[Sentence], columns: Sequence[Columns] | None = None
-    ) -> list[ScoredGraph]:
+    def graphs(self, sentences: Sequence[Sentence]) -> list[ScoredGraph]:
         """The scored candidate arcs and parts of sentences."""
-        if columns is None:
-            columns = [self.model.vocabulary.encode(s) for s in sentences]
-        return self.score(columns, self.candidates(sentences, columns))
+        _, graphs, _ = self._prepare(sentences)
+        return graphs
 
     def candidates(
         self, sentences: Sequence[Sentence], columns: Sequence[Columns]
-    ) -> list[Arcs] | None:
-        """The arcs that are scored; None: all of them."""
+    ) -> tuple[list[Arcs] | None, list[int]]:
+        """The arcs that are scored, None: all of them; and how many the pruner rescued of each."""
         arcs = [kept_arcs(s.heads) for s in sentences] if self.keep_heads else None
-        return self.pruner.arcs(columns, arcs) if self.pruner else arcs
+        if not self.pruner:
+            return arcs, [0] * len(sentences)
+        kept = self.pruner.select(columns, arcs)
+        return [each for each, _ in kept], [rescued for _, rescued in kept]
 
     def score(self, columns: Sequence[Columns], arcs: Sequence[Arcs] | None) -> list[ScoredGraph]:
         """Candidate arcs with the model's scores, and those of their parts."""
@@ -142,22 +145,30 @@ class Parser:
 
     def parse_all(self, sentences: Sequence[Sentence]) -> list[Parse]:
         """The best trees of a batch.  Small batches on several threads run side by side."""
-        columns, graphs = self._prepare(sentences)
+        columns, graphs, rescued = self._prepare(sentences)
         results = [self.engine.best(graph) for graph in graphs]
-        return self._complete(columns, graphs, results)
+        return self._complete(columns, graphs, results, rescued)
 
     def k_best(self, sentence: Sentence, k: int) -> list[Parse]:
         """The k best trees, best first; the first is that of `parse`."""
-        columns, (graph,) = self._prepare([sentence])
-        results = self.engine.k_best(graph, k)
-        return self._complete(columns * len(results), [graph] * len(results), results)
+        columns, graphs, rescued = self._prepare([sentence])
+        results = self.engine.k_best(graphs[0], k)
+        times = len(results)
+        return self._complete(columns * times, graphs * times, results, rescued * times)
 
-    def _prepare(self, sentences: Sequence[Sentence]) -> tuple[list[Columns], list[ScoredGraph]]:
+    def _prepare(
+        self, sentences: Sequence[Sentence]
+    ) -> tuple[list[Columns], list[ScoredGraph], list[int]]:
         columns = [self.model.vocabulary.encode(s) for s in sentences]
-        return columns, self.graphs(sentences, columns)
+        arcs, rescued = self.candidates(sentences, columns)
+        return columns, self.score(columns, arcs), rescued
 
     def _complete(
-        self, columns: list[Columns], graphs: list[ScoredGraph], results: list[Result]
+        self,
+        columns: list[Columns],
+        graphs: list[ScoredGraph],
+        results: list[Result],
+        rescued: list[int],
     ) -> list[Parse]:
         """Relations, and probabilities where asked for."""
         labeller = self.model.labeller
@@ -168,8 +179,12 @@ class Parser:
         else:
             best = [(["_"] * graph.n, None) for graph in graphs]
         parses = []
-        for graph, result, (deprels, sure) in zip(graphs, results, best, strict=True):
-            parse = Parse(result.heads, deprels, result.score, label_probabilities=sure)
+        for graph, result, (deprels, sure), count in zip(
+            graphs, results, best, rescued, strict=True
+        ):
+            parse = Parse(
+                result.heads, deprels, result.score, label_probabilities=sure, rescued=count
+            )
             parses.append(self._sure(graph, parse) if self.confidence else parse)
         return parses
 

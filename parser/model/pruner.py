@@ -29,14 +29,11 @@ class Pruner:
     projective: bool
     single_root: bool
 
-    def arcs(self, columns: Sequence[Columns], among: Sequence[Arcs] | None = None) -> list[Arcs]:
-        """The kept arcs of each sentence, of all arcs or of those given.  O(n^3) a sentence."""
-        return [arcs for arcs, _ in self.select(columns, among)]
-
     def select(
         self, columns: Sequence[Columns], among: Sequence[Arcs] | None = None
     ) -> list[tuple[Arcs, int]]:
-        """The kept arcs, and how many of them are kept for the sake of the best tree alone."""
+        """The kept arcs of each sentence, of all arcs or of those given, and how many of them are
+        kept for the sake of the best tree alone.  O(n^3) a sentence."""
         engine = default_engine(projective=self.projective)
         graphs = self.scorer.graphs(
             [self.scorer.encode_ids(*each) for each in columns],

@@ -304,6 +304,22 @@ def test_second_order_models_parse_with_confidence_n_best_and_kept_heads(second)
         assert after.heads.tolist() == before.heads.tolist()
 
 
+def test_arcs_kept_only_so_that_there_is_a_tree_are_counted(files):
+    (files / "tight.toml").write_text(
+        CONFIG.replace('"link"', '"link", "grand"') + "prune_heads = 1"
+    )
+    args = ("train", "train.conllu", "-o", "tight.model", "--config", "tight.toml")
+    assert parser(*args, cwd=files)[0] == 0
+    args = ("parse", "tight.model", "test.conllu", "-o", "tight.conllu", "--jobs")
+    told = [parser(*args, jobs, cwd=files)[2].splitlines()[0] for jobs in (1, 2)]
+    count, _, said = told[0].removeprefix("pruner: ").partition(" ")
+    assert int(count) > 0
+    assert said == "arcs kept only so that there is a tree"
+    assert told[1] == told[0]
+    _, table, _ = parser("eval", "test.conllu", "--model", "tight.model", cwd=files)
+    assert f": {count} {said}" in table
+
+
 def test_engines_and_their_options_are_checked(second):
     args = ("parse", "second.model", "test.conllu", "--engine")
     fails(1, "engine mst cannot use the factor family childseq", *args, "mst", cwd=second)

@@ -105,8 +105,8 @@ def test_gold_arcs_are_never_pruned_in_training(sentences):
 def test_recall_is_recorded_and_true(trained, sentences):
     trainer, model = trained
     dev = sentences[60:]
-    arcs = model.pruner.arcs([model.vocabulary.encode(s) for s in dev])
-    kept = [set(zip(a.heads.tolist(), a.modifiers.tolist(), strict=True)) for a in arcs]
+    selected = model.pruner.select([model.vocabulary.encode(s) for s in dev])
+    kept = [set(zip(a.heads.tolist(), a.modifiers.tolist(), strict=True)) for a, _ in selected]
     gold = [
         (int(s.heads[m]), m) in pairs
         for s, pairs in zip(dev, kept, strict=True)
