@@ -21,7 +21,7 @@ but for two of each arc: with |theta| <= 50 and at most 600 in sum for each arc 
 range, and odds beyond e^+-150 are as good as certain.  Otherwise, with damping, and for max-product,
 it goes by log-odds.
 """
-from libc.math cimport INFINITY, NAN, exp, fabs, log
+from libc.math cimport INFINITY, NAN, exp, fabs, log, log1p
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -53,8 +53,8 @@ cdef extern from "messages.h" nogil:
         int64_t start
         int64_t at
     void pair_rows(const row_t* rows, Py_ssize_t count, bint first, const double* theta,
-                   double scale, const double* T, double* x, double* to_one, double* to_run,
-                   double* P)
+                   double scale, double old, const double* T, double* x, double* to_one,
+                   double* to_run, double* P)
     void weights_of(const double* x, double scale, Py_ssize_t n, double* out)
     void weights_of_sides(const double** theta, const int* count, double scale, double* x)
     void to_weights(double* x, double scale, Py_ssize_t n)
@@ -130,6 +130,13 @@ cdef inline void blend(double* lam, const double* new, int count, double damping
         lam[k] += (1.0 - damping) * (new[k] - lam[k])
 
 
+cdef inline double next_message(double lam, double new, double damping, double old) noexcept nogil:
+    """Of a pair: damped in log-odds, or as odds of which a share is ``old``."""
+    if old > 0.0:
+        return plus(log(old) + lam, log1p(-old) + new, LOG)
+    return lam + (1.0 - damping) * (new - lam)
+
+
 cdef struct Rows:
     int kind
     int count
@@ -180,6 +187,7 @@ cdef class BeliefPropagation:
     cdef double* theta
     cdef double* to_first                # messages
     cdef double* to_second
+    cdef double old_share                # of a message in the next one, as odds; 0: see `run`
     cdef bint pair_odds                  # their domain, and (pairs,) e^theta for odds
     cdef double* pair_x
     cdef double* pair_strength           # (arcs,) sum of |theta|
@@ -400,7 +408,7 @@ cdef class BeliefPropagation:
             odds &= self.pair_strength[second[i]] <= STRONGEST_SUM
         if self.pair_odds and not odds:
             for i in range(before):
-                self.to_first[i], self.to_second[i] = -log(self.to_first[i]), -log(self.to_second[i])
+                self.to_first[i], self.to_second[i] = log(self.to_first[i]), log(self.to_second[i])
         self.pair_odds = odds
         if odds:
             exponentials(self.pair_x + before, count - before, 0.0)
@@ -618,8 +626,8 @@ cdef class BeliefPropagation:
                                    self.semiring)
                 other = pair_message(rows.x[at], self.T[row.place] - rows.to_one[at],
                                      self.semiring)
-                rows.to_one[at] += (1.0 - damping) * (one - rows.to_one[at])
-                rows.to_run[at] += (1.0 - damping) * (other - rows.to_run[at])
+                rows.to_one[at] = next_message(rows.to_one[at], one, damping, self.old_share)
+                rows.to_run[at] = next_message(rows.to_run[at], other, damping, self.old_share)
                 self.P[row.place] += rows.to_one[at]
                 self.P[row.first + i] += rows.to_run[at]
         for i in range(p.arcs):
@@ -632,40 +640,40 @@ cdef class BeliefPropagation:
         self.gather()
         for i in range(p.arcs + LANES):
             self.P[i] = 1.0
-        pair_rows(rows.row, rows.count, rows.fresh, rows.theta, self.scale, self.T, rows.x,
-                  rows.to_one, rows.to_run, self.P)
+        pair_rows(rows.row, rows.count, rows.fresh, rows.theta, self.scale, self.old_share, self.T,
+                  rows.x, rows.to_one, rows.to_run, self.P)
         rows.fresh = False
         logarithms(self.P, self.zeros, p.arcs, self.T)
         for i in range(p.arcs):
             fam[p.children[i]] = self.T[i]
 
     cdef void pass_pair_odds(self) noexcept nogil:
-        """As `pair_row`, pair by pair."""
+        """As `pairs_of_row`, pair by pair."""
         cdef Py_ssize_t i
         cdef int a, b
-        cdef double x, q, Q, below, Below, r
+        cdef double x, s, S, below, Below, r, old = self.old_share
         for a in range(self.p.arcs):
             self.T[a] = min(RANGE, max(-RANGE, self.tot[a]))
             self.P[a] = 1.0
         exponentials(self.T, self.p.arcs, 0.0)
         for i in range(self.n_pairs):
             a, b, x = self.first[i], self.second[i], self.pair_x[i]
-            q, Q = self.T[a] * self.to_first[i], self.T[b] * self.to_second[i]
-            below, Below = 1.0 + x * q, 1.0 + x * Q
-            r = 1.0 / (below * Below)
-            self.to_first[i] = (1.0 + Q) * below * r
-            self.to_second[i] = (1.0 + q) * Below * r
+            s, S = self.to_first[i], self.to_second[i]
+            below, Below = s + self.T[a], S + self.T[b]
+            r = (1.0 - old) / (below * Below)
+            self.to_first[i] = old * s + (S + x * self.T[b]) * (below * r)
+            self.to_second[i] = old * S + (s + x * self.T[a]) * (Below * r)
             self.P[a] *= self.to_first[i]
             self.P[b] *= self.to_second[i]
         logarithms(self.P, self.zeros, self.p.arcs, self.T)
         for a in range(self.p.arcs):
-            self.fam[PAIRS][a] = -self.T[a]
+            self.fam[PAIRS][a] = self.T[a]
 
     cdef inline void into_pair(self, Py_ssize_t i, double* one, double* other) noexcept nogil:
         """What comes into pair i, as log-odds."""
         cdef double a = self.to_first[i], b = self.to_second[i]
-        one[0] = self.tot[self.first[i]] + (log(a) if self.pair_odds else -a)
-        other[0] = self.tot[self.second[i]] + (log(b) if self.pair_odds else -b)
+        one[0] = self.tot[self.first[i]] - (log(a) if self.pair_odds else a)
+        other[0] = self.tot[self.second[i]] - (log(b) if self.pair_odds else b)
 
     cdef void pass_pairs(self, double damping) noexcept nogil:
         if self.pair_odds:
@@ -683,8 +691,8 @@ cdef class BeliefPropagation:
                                self.semiring)
             other = pair_message(self.theta[i], self.tot[self.first[i]] - self.to_first[i],
                                  self.semiring)
-            self.to_first[i] += (1.0 - damping) * (one - self.to_first[i])
-            self.to_second[i] += (1.0 - damping) * (other - self.to_second[i])
+            self.to_first[i] = next_message(self.to_first[i], one, damping, self.old_share)
+            self.to_second[i] = next_message(self.to_second[i], other, damping, self.old_share)
             fam[self.first[i]] += self.to_first[i]
             fam[self.second[i]] += self.to_second[i]
 
@@ -1057,12 +1065,14 @@ cdef class BeliefPropagation:
 
     # ---- schedules -----------------------------------------------------------------------------
 
-    def run(self, int schedule, int iterations, double damping, double tolerance):
+    def run(self, int schedule, int iterations, double damping, double pair_damping,
+            double tolerance):
         """Iterate from the messages as they are.
 
         An iteration passes over every family once.  SERIAL: one after the other, the tree factor
         last, and once before the first iteration.  PARALLEL: all from the same totals.  RESIDUAL:
-        like SERIAL, but pairs by ``settle``.  Stops after ``iterations``, or when no belief changed
+        like SERIAL, but pairs by ``settle``.  With ``pair_damping``, messages of pairs keep a share
+        of the old one as odds, and ``damping`` is of the others.  Stops after ``iterations``, or when no belief changed
         by ``tolerance`` or more.  Releases the GIL.
 
         Returns (iterations, the largest change of a belief in the last one), or None if the
@@ -1071,6 +1081,7 @@ cdef class BeliefPropagation:
         cdef int done = 0, kind, a
         cdef double change = 0.0
         cdef bint fine = True
+        self.old_share = pair_damping
         if schedule == RESIDUAL_:
             if not self.by_logs:
                 raise ValueError("the residual schedule goes by log-odds")
@@ -1168,8 +1179,8 @@ cdef class BeliefPropagation:
 
     cdef inline void deliver(self, int kind, double theta, int a, const double* to_a, int b,
                              double* to_b, double damping) noexcept nogil:
-        cdef double change = pair_message(theta, self.tot[a] - to_a[0], self.semiring) - to_b[0]
-        change *= 1.0 - damping
+        cdef double new = pair_message(theta, self.tot[a] - to_a[0], self.semiring)
+        cdef double change = next_message(to_b[0], new, damping, self.old_share) - to_b[0]
         to_b[0] += change
         self.fam[kind][b] += change
         self.tot[b] += change

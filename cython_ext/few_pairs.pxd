@@ -16,7 +16,7 @@ cdef struct Pair:
     int first                    # in the list of arcs
     int second
     double x                     # e^theta
-    double to_first              # messages: odds of false to true
+    double to_first              # messages, as odds
     double to_second
 
 
@@ -50,8 +50,9 @@ cdef class FewPairs:
     cdef bint make_room(self, Py_ssize_t count) noexcept nogil
     cdef int join(self, int a, double strength) noexcept nogil
     cdef void reset(self) noexcept nogil
-    cdef bint iterate(self, int iterations, double tolerance, int* done, double* change) noexcept nogil
-    cdef void pass_pairs(self) noexcept nogil
+    cdef bint iterate(self, int iterations, double damping, double tolerance, int* done,
+                      double* change) noexcept nogil
+    cdef void pass_pairs(self, double damping) noexcept nogil
     cdef double odds(self, Arc* arc) noexcept nogil
     cdef bint pass_tree(self) noexcept nogil
     cdef bint sum_spans(self) noexcept nogil

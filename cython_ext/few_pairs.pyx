@@ -3,14 +3,14 @@
 The messages of bp.pyx, serial, for graphs in which few arcs are in pairs.  The tree factor alone
 gives the belief mu_a in each arc, under the weights
 
-    w_a = exp(score_a) R_a,    R_a = prod over the pairs of a of 1 / s
+    w_a = exp(score_a) R_a,    R_a = prod over the pairs of a of s
 
-where s is a pair's message to a, as odds of false to true.  From an arc to a pair go the odds of
-its belief without that message, q = mu / (1 - mu) s, and of two arcs with weight x of both
+where s is a pair's message to a, as odds.  With T = mu / (1 - mu) of the other arc of a pair, S the
+message to it, so that T / S come from it, and x the weight of both,
 
-    s' = (1 + Q) / (1 + x Q)
+    s' = (S + x T) / (S + T)
 
-with Q those of the other arc.  So nothing but R of arcs in pairs passes between the pairs and the
+of which s takes all but a share of what it was (``damping``).  So nothing but R of arcs in pairs passes between the pairs and the
 tree factor; an iteration is one pass over each.
 
     pairs               O(pairs)
@@ -162,7 +162,7 @@ cdef class FewPairs:
         self.usable &= arc.strength <= STRONGEST_SUM
         return self.place[a] - 1
 
-    def run(self, int iterations, double tolerance):
+    def run(self, int iterations, double damping, double tolerance):
         """Iterate from the messages as they are: pairs, then the tree factor, and this once before.
 
         Stops after ``iterations``, or when no belief changed by ``tolerance`` or more.  Releases
@@ -175,10 +175,11 @@ cdef class FewPairs:
         cdef double change
         cdef bint fine
         with nogil:
-            fine = self.iterate(iterations, tolerance, &done, &change)
+            fine = self.iterate(iterations, damping, tolerance, &done, &change)
         return (done, change) if fine else None
 
-    cdef bint iterate(self, int iterations, double tolerance, int* done, double* change) noexcept nogil:
+    cdef bint iterate(self, int iterations, double damping, double tolerance, int* done,
+                      double* change) noexcept nogil:
         cdef Py_ssize_t size = (self.p.n + 1) * self.stride
         cdef double most
         done[0], change[0] = 0, 0.0
@@ -190,7 +191,7 @@ cdef class FewPairs:
             most = 0.0
             if self.pairs:
                 memcpy(self.old, self.mu, size * sizeof(double))
-                self.pass_pairs()
+                self.pass_pairs(damping)
                 self.current = self.pass_tree()
                 most = largest_change(self.mu, self.old, size)
             done[0] += 1
@@ -199,14 +200,14 @@ cdef class FewPairs:
                 break
         return self.current
 
-    cdef void pass_pairs(self) noexcept nogil:
+    cdef void pass_pairs(self, double damping) noexcept nogil:
         """New messages of all pairs, and R."""
         cdef Arc* arc
         cdef Arc* first
         cdef Arc* second
         cdef Pair* pair
         cdef int i
-        cdef double q, Q, below, Below, r, start = now()
+        cdef double s, S, below, Below, r, start = now()
         unlikely_heads(self.mu, self.stride, self.p.n, self.others)
         for i in range(self.arcs):
             arc = self.arc + i
@@ -214,15 +215,13 @@ cdef class FewPairs:
         for i in range(self.pairs):
             pair = self.pair + i
             first, second = self.arc + pair.first, self.arc + pair.second
-            q, Q = first.odds * pair.to_first, second.odds * pair.to_second
-            below, Below = 1.0 + pair.x * q, 1.0 + pair.x * Q
-            r = 1.0 / (below * Below)
-            pair.to_first = (1.0 + Q) * below * r
-            pair.to_second = (1.0 + q) * Below * r
+            s, S = pair.to_first, pair.to_second
+            below, Below = s + first.odds, S + second.odds
+            r = (1.0 - damping) / (below * Below)
+            pair.to_first = damping * s + (S + pair.x * second.odds) * (below * r)
+            pair.to_second = damping * S + (s + pair.x * first.odds) * (Below * r)
             first.R *= pair.to_first
             second.R *= pair.to_second
-        for i in range(self.arcs):
-            self.arc[i].R = 1.0 / self.arc[i].R
         self.spent[0] += now() - start
 
     cdef double odds(self, Arc* arc) noexcept nogil:

@@ -136,11 +136,13 @@ KERNEL void add_families(const double *base, double *const *families, int count,
  *
  *     S' = (1 + x q) / (1 + q) = (s + x t) / (s + t)
  *
- * Both quotients take one division; the caller bounds t, T, s and x so that no product overflows.
- * P[i] *= S'[i]; returns the product of s'.  Past the end of a row x = s = S = 1: a pair that is none.
- * At first all messages are 1 and not there yet. */
-INLINE double pairs_of_row(int first, double t, const double *restrict T, const double *restrict x,
-                           double *restrict s, double *restrict S, double *restrict P, index_t n)
+ * of which a message takes all but a share `old` of what it was.  Both quotients take one division;
+ * the caller bounds t, T, s and x so that no product overflows.  P[i] *= S'[i]; returns the product of
+ * s'.  Past the end of a row x = s = S = 1: a pair that is none.  At first all messages are 1 and not
+ * there yet. */
+INLINE double pairs_of_row(int first, double old, double t, const double *restrict T,
+                           const double *restrict x, double *restrict s, double *restrict S,
+                           double *restrict P, index_t n)
 {
     double product[LANES];
     FOR_LANES { product[lane] = 1.0; }
@@ -151,6 +153,10 @@ INLINE double pairs_of_row(int first, double t, const double *restrict T, const 
             double r = 1.0 / (below * Below);
             double to = (Own + x[i + lane] * T[i + lane]) * (below * r);
             double To = (own + x[i + lane] * t) * (Below * r);
+            if (old > 0.0) {
+                to = old * own + (1.0 - old) * to;
+                To = old * Own + (1.0 - old) * To;
+            }
             s[i + lane] = to;
             S[i + lane] = To;
             P[i + lane] *= To;
@@ -170,7 +176,7 @@ typedef struct { /* pairs of the arc at one place with those at places first..fi
 /* All rows, with odds T of all places and messages to_one and to_run; P, of ones, becomes the product
  * of the messages to each place.  At first, weights x = exp(scale theta), too. */
 KERNEL void pair_rows(const row_t *rows, index_t count, int first, const double *restrict theta,
-                      double scale, const double *restrict T, double *restrict x,
+                      double scale, double old, const double *restrict T, double *restrict x,
                       double *restrict to_one, double *restrict to_run, double *restrict P)
 {
     for (index_t r = 0; r < count; r++) {
@@ -180,11 +186,14 @@ KERNEL void pair_rows(const row_t *rows, index_t count, int first, const double 
             weights_of(theta + row.start, scale, row.count, weights);
             for (int i = row.low; i < row.high; i++)
                 weights[i] = 1.0;
-            product = pairs_of_row(1, T[row.place], T + row.first, weights, s, S, P + row.first,
-                                   row.count);
-        } else
-            product = pairs_of_row(0, T[row.place], T + row.first, weights, s, S, P + row.first,
-                                   row.count);
+            product = pairs_of_row(1, old, T[row.place], T + row.first, weights, s, S,
+                                   P + row.first, row.count);
+        } else if (old > 0.0)
+            product = pairs_of_row(0, old, T[row.place], T + row.first, weights, s, S,
+                                   P + row.first, row.count);
+        else
+            product = pairs_of_row(0, 0.0, T[row.place], T + row.first, weights, s, S,
+                                   P + row.first, row.count);
         P[row.place] *= product;
     }
 }

@@ -969,7 +969,7 @@ class Anything:
 
 def relax_few(Layout layout, const double[::1] scores, grand, sib, bint projective,
               bint single_root, double rounds, double eps, bint forward, bint product, bint cold,
-              int iterations, double tolerance, int trees):
+              int iterations, double damping, double tolerance, int trees):
     """Algorithm 1 of Riedel & Smith (2010): solve, add each pair that gains enough, solve again.
 
     layout, scores, projective, single_root : as for ``FewPairs``
@@ -978,7 +978,7 @@ def relax_few(Layout layout, const double[::1] scores, grand, sib, bint projecti
     eps, forward : of the gain
     product : bool, whether the probability of two arcs is the product of beliefs
     cold : bool, whether each solution begins anew
-    iterations, tolerance : of a solution
+    iterations, damping, tolerance : of a solution
     trees : whether the tree of most expected correct heads is projective; -1: it is not wanted
 
     Returns the messages; heads (n+1,) int32 and their score, or None and 0; beliefs (arcs,);
@@ -1002,7 +1002,7 @@ def relax_few(Layout layout, const double[::1] scores, grand, sib, bint projecti
         with nogil:
             if cold and added:
                 messages.reset()
-            fine = messages.iterate(iterations, tolerance, &done, &change)
+            fine = messages.iterate(iterations, damping, tolerance, &done, &change)
         if not fine:
             return None
         all_done += done

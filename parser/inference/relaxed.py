@@ -247,6 +247,7 @@ class RelaxedBeliefPropagation(BeliefPropagation):
             self.pair == "product",
             self.start == "cold",
             self.iterations,
+            self.pair_damping,
             self.tolerance,
             trees,
         )

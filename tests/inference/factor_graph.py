@@ -17,6 +17,7 @@ from parser.graph import CHILDSEQ, CODES, GRAND, NOCROSS, PAIR, SIB, ScoredGraph
 from parser.trees import enumerate_trees
 
 CAP = 1e6  # of log-odds: infinities must not meet
+PAIRS = (GRAND, SIB, PAIR, "nand")
 
 
 def along(values: np.ndarray, axes: Iterable[int], dimensions: int) -> np.ndarray:
@@ -71,7 +72,11 @@ class FactorGraph:
         return out
 
     def propagate(
-        self, group: list[Factor], totals: list[np.ndarray], damping: float = 0.0
+        self,
+        group: list[Factor],
+        totals: list[np.ndarray],
+        damping: float = 0.0,
+        pair_damping: float = 0.0,
     ) -> None:
         for factor in group:
             axes = range(factor.table.ndim)
@@ -80,12 +85,22 @@ class FactorGraph:
                 for v in axes
             ]
             new = [np.maximum(message - message.max(), -CAP) for message in sums]
+            if pair_damping and factor.family in PAIRS:
+                odds = [
+                    np.logaddexp(np.log(pair_damping) + old, np.log1p(-pair_damping) + message)
+                    for message, old in (
+                        (message[1] - message[0], old[1] - old[0])
+                        for message, old in zip(new, factor.messages, strict=True)
+                    )
+                ]
+                factor.messages = [np.array([0.0, message]) for message in odds]
+                continue
             factor.messages = [
                 (1 - damping) * message + damping * old
                 for message, old in zip(new, factor.messages, strict=True)
             ]
 
-    def passes(self, schedule: str, damping: float = 0.0) -> Iterator[int]:
+    def passes(self, schedule: str, *damping: float) -> Iterator[int]:
         """Iterate for ever; yields after each iteration."""
         if schedule == "serial":
             for group in self.groups:
@@ -95,12 +110,12 @@ class FactorGraph:
         while True:
             totals = self.totals()
             for group in self.groups:
-                self.propagate(group, self.totals() if schedule == "serial" else totals, damping)
+                self.propagate(group, self.totals() if schedule == "serial" else totals, *damping)
             done += 1
             yield done
 
-    def run(self, iterations: int, schedule: str, damping: float = 0.0) -> None:
-        next(done for done in self.passes(schedule, damping) if done == iterations)
+    def run(self, iterations: int, schedule: str, *damping: float) -> None:
+        next(done for done in self.passes(schedule, *damping) if done == iterations)
 
     def beliefs(self) -> np.ndarray:
         """In each value but the first of each variable: of a binary one, that it is true."""

@@ -106,6 +106,24 @@ def test_max_product_and_damping_are_those_of_tables(
         assert found.log_z == pytest.approx(table.bethe(), abs=1e-9)
 
 
+@pytest.mark.parametrize("schedule", ["serial", "parallel"])
+@pytest.mark.parametrize("families", [(PAIR,), LOCAL], ids="+".join)
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+@pytest.mark.parametrize(("strong", "product"), [(False, "sum"), (True, "sum"), (True, "max")])
+def test_damping_of_pairs_is_that_of_tables(schedule, families, constraint, strong, product):
+    """By odds and, with a pair that is forbidden, by log-odds."""
+    options = {"schedule": schedule, "constraint": constraint, "product": product}
+    for kind in kinds_of(constraint):
+        graph = random_graph(np.random.default_rng(2), 3, families, **kind)
+        if strong:
+            graph.parts[PAIR][0] = -np.inf
+        table = table_bp(graph, constraint, product == "max")
+        table.run(3, schedule, 0.0, 0.3)
+        found = BeliefPropagation(3, pair_damping=0.3, tolerance=0.0, **options).expectations(graph)
+        np.testing.assert_allclose(found.marginals, table.beliefs(), atol=1e-9)
+        assert found.log_z == pytest.approx(table.bethe(), abs=1e-9)
+
+
 @pytest.mark.parametrize("scale", [30.0, 1e3, 1e4])
 @pytest.mark.parametrize("families", MODELS[1:], ids="+".join)
 @pytest.mark.parametrize("constraint", LOOSE)
@@ -263,13 +281,13 @@ def moved(graph: ScoredGraph, family: str, step: np.ndarray) -> ScoredGraph:
 
 
 @pytest.mark.parametrize("schedule", ["serial", "parallel", "residual"])
-@pytest.mark.parametrize("damping", [0.0, 0.3])
+@pytest.mark.parametrize("damping", [{}, {"damping": 0.3}, {"pair_damping": 0.3}], ids=str)
 @pytest.mark.parametrize("projective", [False, True])
 def test_schedules_and_damping_lead_to_one_fixed_point(schedule, damping, projective):
     rng = np.random.default_rng(5)
     graph = random_graph(rng, 6, FAMILIES, projective=projective, scale=0.3, pairs=5)
     wanted = BeliefPropagation(**ENDLESS).expectations(graph)
-    found = BeliefPropagation(schedule=schedule, damping=damping, **ENDLESS).expectations(graph)
+    found = BeliefPropagation(schedule=schedule, **damping, **ENDLESS).expectations(graph)
     assert found.converged
     np.testing.assert_allclose(found.marginals, wanted.marginals, atol=1e-9)
     assert found.log_z == pytest.approx(wanted.log_z, abs=1e-9)
@@ -329,7 +347,7 @@ def test_an_implied_factor_changes_beliefs_but_not_the_distribution():
 
 
 HARSH = [{}, {"schedule": "parallel"}, {"schedule": "residual"}, {"product": "max"}]
-HARSH += [{"damping": 0.5}, {"anneal": 2}, {"nocross": "joined"}]
+HARSH += [{"damping": 0.5}, {"pair_damping": 0.5}, {"anneal": 2}, {"nocross": "joined"}]
 
 
 def assert_beliefs(found: Result) -> None:
@@ -461,7 +479,9 @@ def test_the_same_input_gives_the_same_bits(options):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"damping": 0.5}, {"anneal": 1}, {"product": "max"}], ids=str
+    "options",
+    [{}, {"damping": 0.5}, {"pair_damping": 0.5}, {"anneal": 1}, {"product": "max"}],
+    ids=str,
 )
 @pytest.mark.parametrize("size", [1.0, 100.0])
 def test_scores_are_log_potentials_after_the_scale(options, size):
@@ -483,6 +503,8 @@ def test_options_by_name():
     [
         ("bp:iterations=x", "bp: iterations is a whole number, got 'x'"),
         ("bp:damping=2", "bp: damping: from 0 up to 1, got 2.0"),
+        ("bp:pair_damping=1", "bp: pair_damping: from 0 up to 1, got 1.0"),
+        ("bp:damping=0.1,pair_damping=0.1", "bp: damping is of all messages, pair_damping of"),
         ("bp:schedule=flooding", "bp: schedule: one of serial, parallel, residual"),
         ("bp:constraint=tree+no2cycle", "bp: constraint: one of tree, exactly1"),
         ("bp:colour=red", "bp has no option 'colour'; it has iterations, schedule"),

@@ -110,7 +110,7 @@ def test_marginals_of_projective_trees_of_any_length_and_range(single_root):
             scaled = replace(graph, scores=scale * graph.scores)
             messages = FewPairs(scaled.arcs.layout, scaled.scores, True, single_root)
             for _ in range(2):
-                assert messages.run(1, 0.0) is not None
+                assert messages.run(1, 0.0, 0.0) is not None
                 messages.beliefs(beliefs := np.empty(len(graph.arcs)))
                 wanted = find_engine("projective").expectations(scaled).marginals
                 np.testing.assert_allclose(beliefs, wanted, atol=1e-9)
@@ -139,12 +139,12 @@ def test_messages_of_few_pairs_are_those_of_belief_propagation(projective, singl
     for n in (2, 3, 6, 9, 17):
         kind = {"projective": projective, "single_root": single_root}
         graph = some_pairs(rng, random_graph(rng, n, **kind, arcs=n * (n + 1) * 2 // 3))
-        for iterations in (1, 2, 7):
-            engine = BeliefPropagation(iterations=iterations, tolerance=1e-12)
+        for iterations, damping in ((1, 0.0), (2, 0.3), (7, 0.0), (7, 0.3)):
+            engine = BeliefPropagation(iterations, pair_damping=damping, tolerance=1e-12)
             wanted, _ = engine._propagate(graph)
             result = engine.expectations(graph)
             found = few_pairs(graph)
-            done, change = found.run(iterations, 1e-12)
+            done, change = found.run(iterations, damping, 1e-12)
             assert done == result.iterations
             assert change == pytest.approx(result.change, abs=1e-9)
             odds = np.empty((2, 2, len(graph.arcs)))
@@ -160,23 +160,33 @@ def test_messages_of_few_pairs_are_those_of_belief_propagation(projective, singl
 def test_few_pairs_give_up_where_numbers_leave_their_range():
     rng = np.random.default_rng(21)
     graph = some_pairs(rng, random_graph(rng, 5))
-    assert few_pairs(graph).run(5, 0.0) is not None
-    assert few_pairs(replace(graph, scores=400.0 * graph.scores)).run(5, 0.0) is None
-    assert few_pairs(replace(graph, parts={PAIR: 60.0 + graph.parts[PAIR]})).run(5, 0.0) is None
+    assert few_pairs(graph).run(5, 0.0, 0.0) is not None
+    assert few_pairs(replace(graph, scores=400.0 * graph.scores)).run(5, 0.0, 0.0) is None
+    assert (
+        few_pairs(replace(graph, parts={PAIR: 60.0 + graph.parts[PAIR]})).run(5, 0.0, 0.0) is None
+    )
     # Two words that are each other's head in all but e^-40 of the weight.
     matrix = np.full((4, 4), -40.0)
     matrix[0, 3] = matrix[1, 2] = matrix[2, 1] = 0.0
     cycle = ScoredGraph.from_matrix(matrix, single_root=False)
-    assert few_pairs(some_pairs(rng, cycle)).run(5, 0.0) is None
+    assert few_pairs(some_pairs(rng, cycle)).run(5, 0.0, 0.0) is None
     arcs = np.flatnonzero(graph.heads > 0)  # no word is under the root
     rootless = graph.arcs.select(graph.heads > 0)
-    assert FewPairs(rootless.layout, graph.scores[arcs], False, True).run(1, 0.0) is None
+    assert FewPairs(rootless.layout, graph.scores[arcs], False, True).run(1, 0.0, 0.0) is None
 
 
 @pytest.mark.parametrize("projective", [False, True])
 @pytest.mark.parametrize(
     "options",
-    ["", "rounds=inf", "start=cold,rounds=inf", "pair=product", "gain=forward", "eps=1e-7"],
+    [
+        "",
+        "rounds=inf",
+        "start=cold,rounds=inf",
+        "pair=product",
+        "gain=forward",
+        "eps=1e-7",
+        "pair_damping=0.3",
+    ],
 )
 @pytest.mark.parametrize("scale", [1.0, 60.0])
 def test_the_best_tree_and_the_expectations_go_by_the_same_factors(projective, options, scale):
