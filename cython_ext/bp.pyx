@@ -18,8 +18,8 @@ with the time of a pass:
 
 Where it can, a pass over rows, pairs, and CHILDSEQ stays in the domain of odds, without exp or log
 but for two of each arc: with |theta| <= 50 and at most 600 in sum for each arc no product leaves the
-range, and odds beyond e^+-150 are as good as certain.  Otherwise, with damping, and for max-product,
-it goes by log-odds.
+range, and odds beyond e^+-150 are as good as certain.  Otherwise, with damping of log-odds, and for
+max-product, it goes by log-odds.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, log, log1p
 from libc.stdint cimport int32_t, int64_t
@@ -131,7 +131,7 @@ cdef inline void blend(double* lam, const double* new, int count, double damping
 
 
 cdef inline double next_message(double lam, double new, double damping, double old) noexcept nogil:
-    """Of a pair: damped in log-odds, or as odds of which a share is ``old``."""
+    """Of a pair: damped in log-odds, or as odds with a share ``old`` of the old."""
     if old > 0.0:
         return plus(log(old) + lam, log1p(-old) + new, LOG)
     return lam + (1.0 - damping) * (new - lam)
@@ -1071,9 +1071,10 @@ cdef class BeliefPropagation:
 
         An iteration passes over every family once.  SERIAL: one after the other, the tree factor
         last, and once before the first iteration.  PARALLEL: all from the same totals.  RESIDUAL:
-        like SERIAL, but pairs by ``settle``.  With ``pair_damping``, messages of pairs keep a share
-        of the old one as odds, and ``damping`` is of the others.  Stops after ``iterations``, or when no belief changed
-        by ``tolerance`` or more.  Releases the GIL.
+        like SERIAL, but pairs by ``settle``.  Of an old message the next keeps the share ``damping``
+        of its log-odds; with ``pair_damping`` those of pairs keep this share of its odds instead.
+        Stops after ``iterations``, or when no belief changed by ``tolerance`` or more.  Releases
+        the GIL.
 
         Returns (iterations, the largest change of a belief in the last one), or None if the
         candidate arcs hold no tree.

@@ -136,10 +136,10 @@ KERNEL void add_families(const double *base, double *const *families, int count,
  *
  *     S' = (1 + x q) / (1 + q) = (s + x t) / (s + t)
  *
- * of which a message takes all but a share `old` of what it was.  Both quotients take one division;
- * the caller bounds t, T, s and x so that no product overflows.  P[i] *= S'[i]; returns the product of
- * s'.  Past the end of a row x = s = S = 1: a pair that is none.  At first all messages are 1 and not
- * there yet. */
+ * and each message keeps the share `old` of what it was.  Both quotients take one division; the
+ * caller bounds t, T, s and x so that no product overflows.  P[i] *= S'[i]; returns the product of s'.
+ * Past the end of a row x = s = S = 1: a pair that is none.  At first all messages are 1 and not there
+ * yet. */
 INLINE double pairs_of_row(int first, double old, double t, const double *restrict T,
                            const double *restrict x, double *restrict s, double *restrict S,
                            double *restrict P, index_t n)
