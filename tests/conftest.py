@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 def shared() -> Path:
     """The folder of papers and treebanks beside the project; tests that need it skip without it."""
     folder = ROOT.parent / "shared"
-    if not folder.is_dir():
-        pytest.skip(f"needs real treebanks in {folder.name}/ beside the checkout")
+    if not (folder / "treebanks").is_dir():
+        pytest.skip(f"needs {folder.name}/treebanks beside the checkout")
     return folder
 
 
