@@ -29,6 +29,7 @@ from libc.string cimport memcpy, memset
 from cython_ext.automata cimport (
     Automata, build, forget, renew, score, solve_head, solve_tree,
 )
+from cython_ext.blocks cimport give_back
 from cython_ext.layout cimport Layout, Places, checked, cross, triangle
 
 cdef enum:
@@ -404,8 +405,7 @@ def solve(
     memset(&p, 0, sizeof(Problem))
     cdef const double* of_sib = checked("siblings", sib, q.sib[n + 1])
     cdef const double* of_nocross = checked("crossings", nocross, triangle(n))
-    cdef void* automata = build(&p.d, layout, scores, childseq, grand, grandsib, projective,
-                                single_root)
+    build(&p.d, layout, scores, childseq, grand, grandsib, projective, single_root)
     forget(&p.d)
     p.pairs = list_pairs(&p, of_sib, of_nocross, False)
     p.copies = 3 * arcs + 2 * p.pairs
@@ -417,7 +417,7 @@ def solve(
     room = calloc(doubles * sizeof(double) + ints * sizeof(int) + p.copies
                   + (n + 2) * sizeof(Active), 1)
     if room == NULL:
-        free(automata)
+        give_back(p.d.room, p.d.size)
         raise MemoryError
     p.active = <Active*>room
     p.joint = <double*>(p.active + n + 2)
@@ -490,7 +490,7 @@ def solve(
                     p.eta *= 2.0
                 elif moved > 10.0 * off and p.eta > 1e-2 * eta:
                     p.eta /= 2.0
-    free(automata)
+    give_back(p.d.room, p.d.size)
     free(room)
     return primal, dual, k
 

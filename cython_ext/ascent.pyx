@@ -48,12 +48,13 @@ one, and not in whole.
 """
 from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
 
 from cython_ext.automata cimport (
     Automata, best_tree, build, fits, read_multipliers, score, split_scores,
 )
+from cython_ext.blocks cimport borrow, give_back
 from cython_ext.layout cimport Layout, Places, cross, outward, side_count, sided_arc, triangle
 
 cdef extern from "chains.h":
@@ -72,6 +73,7 @@ cdef extern from "chains.h":
 cdef double SHARE = 0.7                  # of max-marginals, that is handed out
 cdef double ROUNDING = 1e-9              # bounds meet
 cdef double LESS = 0.5                   # of the gap where arcs were dropped last, to drop more
+cdef int STACK = 8                       # problems of branch and bound that there is room for
 cdef int NODE_SWEEPS = 4                 # at most, of a problem of branch and bound
 cdef double LITTLE = 0.1                 # of the gap, if a cycle is better by no more
 cdef double APART = 0.1                  # of the gap, that the arcs of a decision best differ by
@@ -94,7 +96,8 @@ cdef struct Side:                        # SCRATCH: what is left of one side of 
 
 cdef struct Ascent:
     Automata d
-    void* room
+    void* room                           # and its size
+    size_t size
     double primal                        # the best score met
     double dual                          # of the arcs that are left
     double cuts                          # that the copies' scores of a tree exceed its own by
@@ -882,7 +885,7 @@ cdef void leave_all(Ascent* s) noexcept nogil:
 
 
 cdef int furnish(Ascent* s) except -1:
-    """Room, to be freed by the caller; all arcs that are not forbidden are left."""
+    """Room, to be given back by the caller; all arcs that are not forbidden are left."""
     cdef Places* p = s.d.p
     cdef int n = p.n, h, side, a, rows = 1, width = 0
     cdef int64_t pairs, table
@@ -897,12 +900,10 @@ cdef int furnish(Ascent* s) except -1:
     pairs = triangle(width)
     table = pairs * (1 + (rows if s.d.grandsib != NULL else 0))
     s.ints = 2 * p.arcs + 6 * (n + 1)
-    s.room = malloc(((5 * width + 5) * rows + 2 * table + width + n + 1
-                     + 2 * s.widest + 1) * sizeof(double)
-                    + (s.ints + 3 * width + 2 * (n + 1)) * sizeof(int)
-                    + 2 * width + 2 * (n + 1) + p.arcs)
-    if s.room == NULL:
-        raise MemoryError
+    s.room = borrow(((5 * width + 5) * rows + 2 * table + width + n + 1
+                   + 2 * s.widest + 1) * sizeof(double)
+                  + (s.ints + 3 * width + 2 * (n + 1)) * sizeof(int)
+                  + 2 * width + 2 * (n + 1) + p.arcs, &s.size)
     at = <double*>s.room
     for side in range(2):
         s.sides[side].N, s.sides[side].E = at, at + width * rows
@@ -972,15 +973,18 @@ def solve(
     cdef int n = layout.places.n, arcs = layout.places.arcs, a, k = 0, kept = 0, room = 0, word = 0
     cdef int done = 0
     cdef double dual, gap
-    cdef size_t size
-    cdef char* stack = NULL
+    cdef size_t size, stack_size
+    cdef char* stack
     cdef char* grown
-    cdef void* base = build(&s.d, layout, scores, childseq, grand, grandsib, projective,
-                            single_root)
+    build(&s.d, layout, scores, childseq, grand, grandsib, projective, single_root)
+    s.room, s.size = NULL, 0
     try:
         furnish(&s)
+        size = state_bytes(&s)
+        stack = <char*>borrow(STACK * size, &stack_size)
     except MemoryError:
-        free(base)
+        give_back(s.room, s.size)
+        give_back(s.d.room, s.d.size)
         raise
     s.primal, s.dual, s.cuts, s.gap = known, INFINITY, 0.0, INFINITY
     with nogil:
@@ -1002,16 +1006,16 @@ def solve(
             wake_all(&s, n)
             for a in range(arcs):
                 values[a] = scores[a] if s.d.own[a] > -INFINITY else -INFINITY
-        dual, size = s.dual, state_bytes(&s)
+        dual, room = s.dual, <int>(stack_size // size)
         while done < nodes and dual > -INFINITY:
             # The problem at hand is divided, or is done with: the one that was kept last is next.
             if not closed(&s) and undecided(&s, &word):
                 if kept + 2 > room:
-                    room = 2 * room + 8
-                    grown = <char*>realloc(stack, room * size)
+                    grown = <char*>realloc(stack, 2 * stack_size)
                     if grown == NULL:
                         break
-                    stack = grown
+                    stack, stack_size = grown, 2 * stack_size
+                    room = <int>(stack_size // size)
                 keep(&s, stack + (kept + 1) * size)
                 decide(&s, word, False)
                 keep(&s, stack + kept * size)
@@ -1040,7 +1044,7 @@ def solve(
             if dual - s.primal <= slack(dual) and s.primal > known:
                 for a in range(arcs):
                     values[a] = heads[layout.places.modifiers[a]] == layout.places.heads[a]
-        free(stack)
-        free(s.room)
-        free(base)
+    give_back(stack, stack_size)
+    give_back(s.room, s.size)
+    give_back(s.d.room, s.d.size)
     return s.primal, dual, k, done

@@ -28,11 +28,13 @@ cdef struct Automata:
     char* loose                  # (arcs + n + 1, 2) where V may be too large
     char* stale                  # (n+1, 2) sides whose z may have to change
     char* moved                  # (n+1,) automata with a changed entry
+    void* room                   # all of these, and its size
+    size_t size
 
 
-cdef void* build(Automata* d, Layout layout, const double[::1] scores,
-                 const double[::1] childseq, const double[::1] grand,
-                 const double[::1] grandsib, bint projective, bint single_root) except NULL
+cdef int build(Automata* d, Layout layout, const double[::1] scores,
+               const double[::1] childseq, const double[::1] grand,
+               const double[::1] grandsib, bint projective, bint single_root) except -1
 cdef void forget(Automata* d) noexcept nogil
 cdef void renew(Automata* d, int h) noexcept nogil
 cdef void loosen(Automata* d, int h, int side, double change) noexcept nogil

@@ -28,10 +28,10 @@ agree with the tree keep their solutions, and are not solved again.
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cython_ext cimport arborescence, eisner, lagrangian
+from cython_ext.blocks cimport borrow, give_back
 from cython_ext.lagrangian cimport Track
 from cython_ext.layout cimport (
     Layout, Places, checked, cross, find_arc, outward, side_count, sided_arc, triangle,
@@ -275,15 +275,14 @@ cdef void forget(Automata* d) noexcept nogil:
         renew(d, h)
 
 
-cdef void* build(Automata* d, Layout layout, const double[::1] scores,
-                 const double[::1] childseq, const double[::1] grand,
-                 const double[::1] grandsib, bint projective, bint single_root) except NULL:
-    """Room for a graph, to be freed by the caller.  Scores of copies are not set, and before
-    automata are solved, `forget` has to be called."""
+cdef int build(Automata* d, Layout layout, const double[::1] scores,
+               const double[::1] childseq, const double[::1] grand,
+               const double[::1] grandsib, bint projective, bint single_root) except -1:
+    """Room for a graph, d.room, to be given back by the caller.  Scores of copies are not set, and
+    before automata are solved, `forget` has to be called."""
     cdef Places* p = &layout.places
     cdef int n = p.n, arcs = p.arcs, rows = arcs + n + 1
     cdef size_t tree = eisner.scratch_bytes(n) if projective else arborescence.scratch_bytes(n)
-    cdef void* room
     cdef size_t doubles = 3 * arcs + 2 * rows + 3 * n + 5 + (n + 1) * (n + 1) + (tree + 7) // 8
     cdef size_t ints = 3 * (n + 1) + 2 * (n + 2), chars = arcs + 2 * rows + 3 * (n + 1)
     memset(d, 0, sizeof(Automata))
@@ -293,10 +292,10 @@ cdef void* build(Automata* d, Layout layout, const double[::1] scores,
     d.grand = checked("grandparents", grand, p.grand[arcs])
     d.grandsib = checked("grand-siblings", grandsib, p.grandsib[arcs])
     d.choose = d.grand != NULL or d.grandsib != NULL
-    room = calloc(doubles * sizeof(double) + ints * sizeof(int) + chars, 1)
-    if room == NULL:
-        raise MemoryError
-    d.dn = <double*>room
+    cdef size_t size = doubles * sizeof(double) + ints * sizeof(int) + chars
+    d.room = borrow(size, &d.size)
+    memset(d.room, 0, size)
+    d.dn = <double*>d.room
     d.up = d.dn + arcs
     d.own = d.up + arcs
     d.V = d.own + arcs
@@ -304,7 +303,7 @@ cdef void* build(Automata* d, Layout layout, const double[::1] scores,
     d.B = d.value + n + 1
     d.matrix = d.B + n + 2
     d.scratch = d.matrix + (n + 1) * (n + 1) + n + 2
-    d.state = <int*>(<double*>room + doubles)
+    d.state = <int*>(d.dn + doubles)
     d.heads = d.state + n + 1
     d.into = d.heads + n + 1
     d.back = d.into + n + 1
@@ -313,7 +312,7 @@ cdef void* build(Automata* d, Layout layout, const double[::1] scores,
     d.stale = d.loose + 2 * rows
     d.moved = d.stale + 2 * (n + 1)
     d.heads[0] = -1
-    return room
+    return 0
 
 
 cdef void split_scores(Automata* d, double split, double[:, ::1] multipliers) noexcept nogil:
@@ -401,7 +400,7 @@ def solve(
     cdef Track track
     cdef int n = layout.places.n, arcs = layout.places.arcs, a, h, k = 0, differ = -1, solved
     cdef double dual, tree, primal, step
-    cdef void* room = build(&d, layout, scores, childseq, grand, grandsib, projective, single_root)
+    build(&d, layout, scores, childseq, grand, grandsib, projective, single_root)
     with nogil:
         forget(&d)
         split_scores(&d, split, multipliers)
@@ -435,5 +434,5 @@ def solve(
             shift(&d, step)
         for a in range(arcs):
             averages[a] /= k * (3 if d.choose else 2)
-        free(room)
+    give_back(d.room, d.size)
     return track.primal, track.dual, k, differ == 0

@@ -29,6 +29,7 @@ from libc.string cimport memcpy, memset
 import numpy as np
 
 from cython_ext cimport arborescence, eisner, matrix_tree
+from cython_ext.blocks cimport borrow, give_back
 from cython_ext.clock cimport now
 from cython_ext.elimination cimport PANEL, adjoint_weights, eliminate_weights, log_choices
 from cython_ext.layout cimport Layout, Places, checked, side_count, sided_arc, triangle
@@ -275,7 +276,7 @@ cdef class BeliefPropagation:
         present[:] = [grand is not None, sib is not None, False, childseq is not None,
                       nocross is not None and n > 1, constraint in (EXACTLY1_, ATMOST1_),
                       constraint in (BY_MATRIX_TREE, BY_INSIDE_OUTSIDE)]
-        self.block = take(self.lay_out(NULL, present), &self.block_size)
+        self.block = borrow(self.lay_out(NULL, present), &self.block_size)
         self.lay_out(<char*>self.block, present)
         for i in range(p.arcs):
             self.base[i] = scale * self.score[i]
@@ -297,7 +298,7 @@ cdef class BeliefPropagation:
         self.add_up()
 
     def __dealloc__(self):
-        give(self.block, self.block_size)
+        give_back(self.block, self.block_size)
         free(self.first)
         free(self.second)
         free(self.theta)
@@ -1394,44 +1395,6 @@ cdef const double* sized(what, const double[::1] scores, int64_t count, double* 
         if most[0] < INFINITY:
             return &scores[0]
     return checked(what, scores, count)
-
-
-# Blocks wait here for the next sentence: what the system gives anew costs more than to fill it.
-cdef enum:
-    SLOTS = 4
-    KEPT = 1 << 24               # bytes, at most, of each
-
-cdef void* spare[SLOTS]
-cdef size_t spare_size[SLOTS]
-
-
-cdef void* take(size_t size, size_t* got) except NULL:
-    """A block of at least this size; with the GIL."""
-    cdef void* block
-    cdef int i
-    for i in range(SLOTS):
-        if spare[i] != NULL and spare_size[i] >= size:
-            block, got[0] = spare[i], spare_size[i]
-            spare[i] = NULL
-            return block
-    got[0] = size + size // 4
-    block = malloc(got[0])
-    if block == NULL:
-        raise MemoryError
-    return block
-
-
-cdef void give(void* block, size_t size) noexcept:
-    """Back, in the place of a smaller one if need be; with the GIL."""
-    cdef int i, least = 0
-    for i in range(SLOTS):
-        if spare[i] == NULL or (spare[least] != NULL and spare_size[i] < spare_size[least]):
-            least = i
-    if size > KEPT or (spare[least] != NULL and spare_size[least] >= size):
-        free(block)
-        return
-    free(spare[least])
-    spare[least], spare_size[least] = block, size
 
 
 cdef inline char* carve(char** at, size_t size) noexcept nogil:

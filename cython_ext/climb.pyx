@@ -22,9 +22,9 @@ m.  Before it, m was below r, and the children of m stay, so the result is a tre
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from cython_ext.blocks cimport borrow, give_back
 from cython_ext.grandsib cimport Chart, inside, prepare, walk
 from cython_ext.layout cimport (
     Layout, Places, checked, cross, find_arc, outward, side_count, triangle,
@@ -50,6 +50,8 @@ cdef struct Climb:
     int* arc                     # (n+1,) the arc into each word; of the root -1
     int* nearest                 # (2n+2,) [2h + side] the innermost child of h; 0: none
     int* next                    # (n+1,) the next child of the same head outwards; 0: none
+    void* room                   # all of these, and its size
+    size_t size
 
 
 cdef struct Move:
@@ -375,14 +377,13 @@ cdef int ascend(Climb* c, Move best, int* heads, double* score) noexcept nogil:
     return moves
 
 
-cdef void* lay_out(
+cdef int lay_out(
     Climb* c, Layout layout, const double[::1] scores, const double[::1] sib,
     const double[::1] childseq, const double[::1] grand, const double[::1] grandsib,
     const double[::1] nocross, bint projective,
-) except NULL:
-    """Allocate everything, in one piece to be freed."""
+) except -1:
+    """Room for everything, to be given back by the caller."""
     cdef Places* p = &layout.places
-    cdef void* memory
     c.p, c.projective = p, projective
     c.link = checked("candidate arcs", scores, p.arcs)
     c.sib = checked("parts sib", sib, p.sib[p.n + 1])
@@ -390,16 +391,14 @@ cdef void* lay_out(
     c.grand = checked("parts grand", grand, p.grand[p.arcs])
     c.grandsib = checked("parts grandsib", grandsib, p.grandsib[p.arcs])
     c.nocross = checked("parts nocross", nocross, triangle(p.n))
-    memory = malloc(2 * p.arcs * sizeof(double) + 4 * (p.n + 1) * sizeof(int))
-    if memory == NULL:
-        raise MemoryError
-    c.attach = <double*>memory
+    c.room = borrow(2 * p.arcs * sizeof(double) + 4 * (p.n + 1) * sizeof(int), &c.size)
+    c.attach = <double*>c.room
     c.under = c.attach + p.arcs
     c.arc = <int*>(c.under + p.arcs)
     c.next = c.arc + p.n + 1
     c.nearest = c.next + p.n + 1
     memset(c.next, 0, 3 * (p.n + 1) * sizeof(int))
-    return memory
+    return 0
 
 
 def climb(
@@ -424,14 +423,13 @@ def climb(
     cdef Climb c
     cdef int moves
     cdef double score, start
-    cdef void* memory = lay_out(&c, layout, scores, sib, childseq, grand, grandsib, nocross,
-                                projective)
+    lay_out(&c, layout, scores, sib, childseq, grand, grandsib, nocross, projective)
     with nogil:
         hang(&c, &heads[0], single_root)
         refresh_all(&c)
         score = start = total(&c)
         moves = ascend(&c, steepest(&c), &heads[0], &score)
-        free(memory)
+    give_back(c.room, c.size)
     return score, moves, score - start
 
 
@@ -457,19 +455,16 @@ def best(
     cdef bint partial
     cdef int moves = 0
     cdef double score, start
-    cdef void* charts
-    cdef void* memory = lay_out(&c, layout, scores, sib, childseq, grand, grandsib, nocross,
-                                projective)
+    lay_out(&c, layout, scores, sib, childseq, grand, grandsib, nocross, projective)
     try:
-        charts = prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, MAX, NULL)
+        prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, MAX, NULL)
     except MemoryError:
-        free(memory)
+        give_back(c.room, c.size)
         raise
     with nogil:
         score = start = inside(&chart)
         if score > -INFINITY:
             walk(&chart, &heads[0], chart.stack)
-        free(charts)
         if score > -INFINITY:
             hang(&c, &heads[0], single_root)
             # Under the families of the program no projective tree is better.
@@ -479,5 +474,6 @@ def best(
                 if partial:
                     score = start = total(&c)
                 moves = ascend(&c, steepest(&c), &heads[0], &score)
-        free(memory)
+    give_back(chart.room, chart.size)
+    give_back(c.room, c.size)
     return score, moves, score - start if moves else 0.0

@@ -31,13 +31,14 @@ cdef class FewPairs:
     cdef bint wide                       # the scores of a word have too large a range for exp
     cdef bint current                    # mu is that of the messages
     cdef Py_ssize_t stride
-    cdef double* memory
+    cdef void* block                     # all that follows but the pairs, and its size
+    cdef size_t block_size
     cdef double* base                    # (n+1, stride) exp(score) over each word's largest
     cdef double* W                       # (n+1, stride) with the messages
     cdef double* mu                      # (n+1, stride)
     cdef double* old                     # (n+1, stride)
     cdef double* others                  # (stride,) see `odds`
-    cdef double* spans                   # scratch of the projective tree factor, else NULL
+    cdef double* spans                   # scratch of the projective tree factor
     cdef int32_t* place                  # (arcs,) in the list of arcs, plus one; 0: in no pair
     cdef Arc* arc
     cdef int arcs

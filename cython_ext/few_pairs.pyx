@@ -19,11 +19,12 @@ passes between the pairs and the tree factor; an iteration is one pass over each
 """
 from libc.math cimport INFINITY, exp, fabs, log
 from libc.stdint cimport int32_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from cython_ext cimport eisner
 from cython_ext.batch cimport reserve
+from cython_ext.blocks cimport borrow, give_back
 from cython_ext.clock cimport now
 from cython_ext.layout cimport Layout, Places, checked
 from cython_ext.semiring cimport exponentials, largest_change
@@ -57,16 +58,13 @@ cdef class FewPairs:
     """
 
     def __cinit__(self):
-        self.memory = NULL
-        self.spans = NULL
-        self.place = NULL
-        self.arc = NULL
+        self.block = NULL
         self.pair = NULL
 
     def __init__(self, Layout layout, const double[::1] scores, bint projective,
                  bint single_root):
         cdef Places* p = &layout.places
-        cdef Py_ssize_t size, i
+        cdef Py_ssize_t size, spans, i
         cdef int a, m
         cdef double top, low
         self.layout, self.p, self.keep = layout, p, scores
@@ -74,20 +72,20 @@ cdef class FewPairs:
         self.single_root = single_root
         self.stride = (p.n + 4) // 4 * 4
         size = (p.n + 1) * self.stride
-        self.memory = <double*>calloc(4 * size + self.stride, sizeof(double))
-        self.place = <int32_t*>calloc(p.arcs, sizeof(int32_t))
-        self.arc = <Arc*>malloc(p.arcs * sizeof(Arc))
-        if self.memory == NULL or self.place == NULL or self.arc == NULL:
-            raise MemoryError
-        self.base = self.memory
+        spans = span_room(p.n) if projective else 0
+        self.block = borrow((4 * size + self.stride + spans) * sizeof(double)
+                            + p.arcs * (sizeof(Arc) + sizeof(int32_t)), &self.block_size)
+        memset(self.block, 0, (4 * size + self.stride + spans) * sizeof(double))
+        self.base = <double*>self.block
         self.old = self.base + size
         self.others = self.old + 3 * size
+        self.spans = self.others + self.stride
+        self.arc = <Arc*>(self.spans + spans)
+        self.place = <int32_t*>(self.arc + p.arcs)
+        memset(self.place, 0, p.arcs * sizeof(int32_t))
         self.projective = projective
         if projective:
             self.W, self.mu = self.old + size, self.old + 2 * size
-            self.spans = <double*>calloc(span_room(p.n), sizeof(double))
-            if self.spans == NULL:
-                raise MemoryError
         else:
             self.tree = TreePairs(layout, None, single_root)
             self.W, self.mu = self.tree.W, self.tree.mu
@@ -105,10 +103,8 @@ cdef class FewPairs:
         self.usable = projective or not self.wide
 
     def __dealloc__(self):
-        free(self.memory)
-        free(self.spans)
-        free(self.place)
-        free(self.arc)
+        if self.block != NULL:
+            give_back(self.block, self.block_size)
         free(self.pair)
 
     def add_pairs(self, const int32_t[::1] first, const int32_t[::1] second,

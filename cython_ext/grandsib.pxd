@@ -220,6 +220,8 @@ cdef struct Chart:
     double* column               # SCRATCH (n,)
     double* to_column            # SCRATCH (n,)
     int* stack                   # SCRATCH (2 n + 4,)
+    void* room                   # all of these, and its size
+    size_t size
 
 
 cdef inline int child(Side* side, Py_ssize_t j) noexcept nogil:
@@ -255,10 +257,10 @@ cdef inline Py_ssize_t rank(Side* side, Py_ssize_t j) noexcept nogil:
 
 
 cdef int check(what, const double[::1] scores, int64_t count) except -1
-cdef void* prepare(Chart* chart, Layout layout, const double[::1] scores,
-                   const double[::1] childseq, const double[::1] grand,
-                   const double[::1] grandsib, bint single_root, int semiring,
-                   Items* expected) except NULL
+cdef int prepare(Chart* chart, Layout layout, const double[::1] scores,
+                 const double[::1] childseq, const double[::1] grand,
+                 const double[::1] grandsib, bint single_root, int semiring,
+                 Items* expected) except -1
 cdef void begin(Chart* chart) noexcept nogil
 cdef double inside(Chart* chart) noexcept nogil
 cdef int ranges(Side* side, int* bounds) noexcept nogil

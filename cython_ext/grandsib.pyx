@@ -35,9 +35,9 @@ and nothing at all for items of count zero.
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from cython_ext.blocks cimport borrow, give_back
 from cython_ext.layout cimport Layout, Places, side_count, triangle
 from cython_ext.semiring cimport LOG, MAX
 
@@ -66,11 +66,11 @@ cdef int check(what, const double[::1] scores, int64_t count) except -1:
     return 0
 
 
-cdef void* prepare(Chart* chart, Layout layout, const double[::1] scores,
-                   const double[::1] childseq, const double[::1] grand,
-                   const double[::1] grandsib, bint single_root, int semiring,
-                   Items* expected) except NULL:
-    """Allocate everything, in one piece to be freed."""
+cdef int prepare(Chart* chart, Layout layout, const double[::1] scores,
+                 const double[::1] childseq, const double[::1] grand,
+                 const double[::1] grandsib, bint single_root, int semiring,
+                 Items* expected) except -1:
+    """Room for everything, to be given back by the caller."""
     cdef Places* p = &layout.places
     cdef size_t sizes[3]
     cdef size_t size = item_sizes(p, sizes), tables = 1 if expected == NULL else 2
@@ -79,12 +79,11 @@ cdef void* prepare(Chart* chart, Layout layout, const double[::1] scores,
     check("parts childseq", childseq, p.childseq[2 * p.n + 2])
     check("parts grand", grand, p.grand[p.arcs])
     check("parts grandsib", grandsib, p.grandsib[p.arcs])
-    memory = <double*>calloc(
-        1, (tables * size + 2 * p.n) * sizeof(double) + 2 * (p.n + 1) * sizeof(Side)
-        + 2 * (p.n + 2) * sizeof(int)
-    )
-    if memory == NULL:
-        raise MemoryError
+    size = ((tables * size + 2 * p.n) * sizeof(double) + 2 * (p.n + 1) * sizeof(Side)
+            + 2 * (p.n + 2) * sizeof(int))
+    memory = <double*>borrow(size, &chart.size)
+    memset(memory, 0, size)
+    chart.room = memory
     chart.p = p
     chart.single_root, chart.semiring = single_root, semiring
     chart.siblings = childseq is not None or grandsib is not None
@@ -103,7 +102,7 @@ cdef void* prepare(Chart* chart, Layout layout, const double[::1] scores,
     chart.to_column = chart.column + p.n
     chart.sides = <Side*>(chart.to_column + p.n)
     chart.stack = <int*>(chart.sides + 2 * (p.n + 1))
-    return memory
+    return 0
 
 
 cdef void begin(Chart* chart) noexcept nogil:
@@ -513,13 +512,12 @@ def best_tree(
     """
     cdef Chart chart
     cdef double value
-    cdef void* memory = prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, MAX,
-                                NULL)
+    prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, MAX, NULL)
     with nogil:
         value = inside(&chart)
         if value > -INFINITY:
             walk(&chart, &heads[0], chart.stack)
-        free(memory)
+    give_back(chart.room, chart.size)
     return value
 
 
@@ -543,15 +541,14 @@ def expectations(
     cdef Items expected
     cdef Counts counts
     cdef double log_z
-    cdef void* memory
     counts.link = &arc_marginals[0]
     counts.childseq = NULL if childseq is None else &childseq_marginals[0]
     counts.grand = NULL if grand is None or grand.shape[0] == 0 else &grand_marginals[0]
     counts.grandsib = NULL if grandsib is None else &grandsib_marginals[0]
-    memory = prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, LOG, &expected)
+    prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, LOG, &expected)
     with nogil:
         log_z = inside(&chart)
         if log_z > -INFINITY:
             outside(&chart, &expected, &counts)
-        free(memory)
+    give_back(chart.room, chart.size)
     return log_z

@@ -28,9 +28,9 @@ The outside pass hands expected counts down, as in grandsib.pyx.
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from cython_ext.blocks cimport borrow, give_back
 from cython_ext.grandsib cimport check, log_rows, max_rows, share_rows
 from cython_ext.layout cimport Layout, Places, side_count, triangle
 from cython_ext.semiring cimport LOG, MAX
@@ -70,6 +70,8 @@ cdef struct Chart:
     Items items
     Side* sides                  # (2 (n+1),) left and right of 0, 1, ...
     int* stack                   # SCRATCH (6 (n+1),)
+    void* room                   # all of these, and its size
+    size_t size
 
 
 cdef inline Py_ssize_t span(Chart* c, int h, int e, int right) noexcept nogil:
@@ -381,20 +383,17 @@ cdef double* lay_out(Items* items, double* at, Py_ssize_t n, Py_ssize_t arcs) no
     return items.row + n + 1
 
 
-cdef void* prepare(Chart* c, Layout layout, const double[::1] link, const double[::1] childseq,
-                   bint single_root, Items* counts) except NULL:
-    """Allocate everything in one piece to be freed, with zero counts unless NULL."""
+cdef int prepare(Chart* c, Layout layout, const double[::1] link, const double[::1] childseq,
+                 bint single_root, Items* counts) except -1:
+    """Room for everything, to be given back by the caller, with zero counts unless NULL."""
     cdef Places* p = &layout.places
     cdef size_t n = p.n
     cdef size_t size = (3 * (n + 1) * (n + 2) + 2 * (p.arcs + 2 * (n + 1)) + n + 1) * sizeof(double)
-    cdef double* memory
     cdef double* at
     check("candidate arcs", link, p.arcs)
     check("parts childseq", childseq, p.childseq[2 * n + 2])
-    memory = <double*>malloc((1 if counts == NULL else 2) * size 
-                            + 2 * (n + 1) * sizeof(Side) + (p.arcs + 8 * (n + 1)) * sizeof(int))
-    if memory == NULL:
-        raise MemoryError
+    c.room = borrow((1 if counts == NULL else 2) * size + 2 * (n + 1) * sizeof(Side)
+                    + (p.arcs + 8 * (n + 1)) * sizeof(int), &c.size)
     c.p, c.n, c.width = p, p.n, p.n + 2
     c.semiring, c.single_root = MAX if counts == NULL else LOG, single_root
     c.full = p.arcs == p.n * p.n
@@ -402,12 +401,12 @@ cdef void* prepare(Chart* c, Layout layout, const double[::1] link, const double
     c.childseq = NULL
     if childseq is not None:
         c.childseq = &childseq[0]
-    at = lay_out(&c.items, memory, n, p.arcs)
+    at = lay_out(&c.items, <double*>c.room, n, p.arcs)
     if counts != NULL:
         memset(at, 0, size)
         at = lay_out(counts, at, n, p.arcs)
     c.sides = <Side*>at
-    return memory
+    return 0
 
 
 def best_tree(Layout layout, const double[::1] link, const double[::1] childseq, bint single_root,
@@ -418,12 +417,12 @@ def best_tree(Layout layout, const double[::1] link, const double[::1] childseq,
     """
     cdef Chart c
     cdef double value
-    cdef void* memory = prepare(&c, layout, link, childseq, single_root, NULL)
+    prepare(&c, layout, link, childseq, single_root, NULL)
     with nogil:
         value = inside(&c)
         if value > -INFINITY:
             walk(&c, &heads[0])
-        free(memory)
+    give_back(c.room, c.size)
     return value
 
 
@@ -437,15 +436,14 @@ def expectations(Layout layout, const double[::1] link, const double[::1] childs
     cdef Items counts
     cdef double value
     cdef double* parts = NULL
-    cdef void* memory
     if (childseq is None) != (mu_childseq is None):
         raise ValueError("childseq and mu_childseq go together")
-    memory = prepare(&c, layout, link, childseq, single_root, &counts)
+    prepare(&c, layout, link, childseq, single_root, &counts)
     if mu_childseq is not None:
         parts = &mu_childseq[0]
     with nogil:
         value = inside(&c)
         if value > -INFINITY:
             outside(&c, &counts, &mu_link[0], parts)
-        free(memory)
+    give_back(c.room, c.size)
     return value
