@@ -16,6 +16,7 @@ import numpy as np
 
 from cython_ext cimport arborescence, eisner
 from cython_ext.batch cimport reserve
+from cython_ext.blocks cimport borrow, give_back
 from cython_ext.clock cimport now
 from cython_ext.features cimport distance_bin
 from cython_ext.few_pairs cimport FewPairs
@@ -450,10 +451,11 @@ cdef class Separation:
     cdef Worths worths                   # or None
     cdef int32_t* kind                   # (n+1,) of positions
     cdef Py_ssize_t stride
-    cdef double* memory
+    cdef void* block                     # all that follows up to `taken`, and its size
+    cdef size_t block_size
     cdef double* caps                    # (n+1, stride) at least gain / mu of parts with an arc in
     cdef double* caps_above              # the second place, and in the first
-    cdef double* joint                   # (2, stride) of a row of pairs, and scratch
+    cdef double* joint                   # (stride,) of a row of pairs
     cdef int32_t* number                 # (n+1, stride) of arcs
     cdef int32_t* likely                 # (stride,)
     cdef int32_t* rows                   # (arcs,)
@@ -467,9 +469,7 @@ cdef class Separation:
     cdef Triple* asked                   # (room,)
 
     def __cinit__(self):
-        self.memory = NULL
-        self.number = NULL
-        self.taken = NULL
+        self.block = NULL
         self.numbers = NULL
         self.asked = NULL
         self.keys = NULL
@@ -482,6 +482,7 @@ cdef class Separation:
                  bint projective, bint one_root):
         cdef Places* p = &layout.places
         cdef Py_ssize_t size, i
+        cdef size_t cleared
         cdef const double[::1] values
         cdef double low, high, most
         cdef PartBounds bounds
@@ -507,20 +508,19 @@ cdef class Separation:
         most = most_gain(low, high, forward)
         self.least = eps / most if most > 0.0 else 0.0
         size = (p.n + 1) * self.stride
-        self.number = <int32_t*>malloc((size + 3 * self.stride + p.arcs + 1) * sizeof(int32_t))
-        self.taken = <uint8_t*>calloc(max(1, self.size), sizeof(uint8_t))
-        if self.number == NULL or self.taken == NULL:
-            raise MemoryError
+        cleared = (2 * size + self.stride + 4) * sizeof(double) + self.size + 8
+        self.block = borrow(cleared + (size + 3 * self.stride + p.arcs + 1) * sizeof(int32_t),
+                            &self.block_size)
+        memset(self.block, 0, cleared)
+        self.caps = whole_vectors(<double*>self.block)
+        self.caps_above, self.joint = self.caps + size, self.caps + 2 * size
+        self.taken = <uint8_t*>(<double*>self.block + 2 * size + self.stride + 4)
+        self.number = <int32_t*>(self.taken + (self.size + 7) // 8 * 8)
         self.likely, self.kind = self.number + size, self.number + size + self.stride
         self.known_kind = self.kind + self.stride
         self.rows = self.known_kind + self.stride
         for a in range(p.arcs):
             self.number[p.heads[a] * self.stride + p.modifiers[a]] = a
-        self.memory = <double*>calloc(2 * size + self.stride + 4, sizeof(double))
-        if self.memory == NULL:
-            raise MemoryError
-        self.caps = whole_vectors(self.memory)
-        self.caps_above, self.joint = self.caps + size, self.caps + 2 * size
         if self.lazy is not None:
             self.find_kinds(bounds, scores.ids)
             self.fill_caps()
@@ -529,9 +529,8 @@ cdef class Separation:
                 self.caps[i] = INFINITY
 
     def __dealloc__(self):
-        free(self.memory)
-        free(self.number)
-        free(self.taken)
+        if self.block != NULL:
+            give_back(self.block, self.block_size)
         free(self.numbers)
         free(self.asked)
         free(self.keys)

@@ -14,7 +14,8 @@ cdef class TreePairs:
     cdef bint single_root
     cdef readonly bint solved
     cdef Py_ssize_t stride
-    cdef double* memory
+    cdef void* block                     # all that follows, and its size
+    cdef size_t block_size
     cdef double* W                       # (stride, stride) and the next three: weights, over each word's
     cdef double* K                       # largest; the inverse, row and column 0 are 0; its
     cdef double* KT                      # transpose, see `T`; marginals

@@ -13,11 +13,11 @@ word sum to one says whether enough are left.
 """
 from libc.math cimport INFINITY, exp
 from libc.stdint cimport int32_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 import numpy as np
 
+from cython_ext.blocks cimport borrow, give_back
 from cython_ext.layout cimport Layout, Places
 
 
@@ -55,7 +55,7 @@ cdef class TreePairs:
     """
 
     def __cinit__(self):
-        self.memory = NULL
+        self.block = NULL
 
     def __init__(self, Layout layout, const double[::1] scores, bint single_root):
         cdef Places* p = &layout.places
@@ -65,10 +65,8 @@ cdef class TreePairs:
         self.layout, self.p, self.single_root = layout, p, single_root
         self.stride = (p.n + 4) // 4 * 4
         size = self.stride * self.stride
-        self.memory = <double*>malloc((4 * size + 12 * self.stride + 4) * sizeof(double))
-        if self.memory == NULL:
-            raise MemoryError
-        self.W = whole_vectors(self.memory)
+        self.block = borrow((4 * size + 12 * self.stride + 4) * sizeof(double), &self.block_size)
+        self.W = whole_vectors(<double*>self.block)
         self.K = self.W + size
         self.KT = self.K + size
         self.mu = self.KT + size
@@ -87,7 +85,8 @@ cdef class TreePairs:
         self.solved = self.solve()
 
     def __dealloc__(self):
-        free(self.memory)
+        if self.block != NULL:
+            give_back(self.block, self.block_size)
 
     cdef bint solve(self) noexcept nogil:
         """Everything from W; False without a tree, or with too few digits of one.
