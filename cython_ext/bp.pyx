@@ -227,6 +227,8 @@ cdef class BeliefPropagation:
     cdef bint joined
     cdef bint crossing_odds              # the domain of the messages of NOCROSS
     cdef double* crossing_theta          # (n (n-1) / 2,) scores, scaled
+    cdef void* crossings                 # all that follows, and its size
+    cdef size_t crossings_size
     cdef double* crossing                # (n (n-1) / 2, ...) messages, of both words
     cdef double* crossing_x              # (n (n-1) / 2,) exp of the scores
     cdef int64_t* crossing_start         # (n (n-1) / 2 + 1,)
@@ -238,6 +240,7 @@ cdef class BeliefPropagation:
 
     def __cinit__(self):
         self.block = NULL
+        self.crossings = NULL
         self.crossing = self.crossing_x = NULL
         self.theta = self.to_first = self.to_second = self.pair_x = self.pair_strength = NULL
         self.pair_odds = True
@@ -308,10 +311,8 @@ cdef class BeliefPropagation:
         free(self.pair_strength)
         free(self.pairs_from)
         free(self.pairs_of)
-        free(self.crossing)
-        free(self.crossing_x)
-        free(self.crossing_start)
-        free(self.before)
+        if self.crossings != NULL:
+            give_back(self.crossings, self.crossings_size)
 
     # ---- setting up ----------------------------------------------------------------------------
 
@@ -566,12 +567,17 @@ cdef class BeliefPropagation:
         cdef Places* p = self.p
         cdef Py_ssize_t i = 0, pairs = triangle(p.n), width = p.n + 2
         cdef int j, m, h
-        cdef int64_t at = 0
+        cdef int64_t at = 0, messages = 0
         cdef double strength = 0.0
-        self.crossing_start = <int64_t*>malloc((pairs + 1) * sizeof(int64_t))
-        self.before = <int32_t*>malloc((p.n + 1) * width * sizeof(int32_t))
-        if self.crossing_start == NULL or self.before == NULL:
-            raise MemoryError
+        for m in range(1, p.n + 1):
+            messages += (p.n - 1) * whole_groups(p.offsets[m] - p.offsets[m - 1])
+        self.crossings = borrow((messages + pairs + 4) * sizeof(double)
+                                + (pairs + 1) * sizeof(int64_t)
+                                + (p.n + 1) * width * sizeof(int32_t), &self.crossings_size)
+        self.crossing = <double*>self.crossings
+        self.crossing_x = self.crossing + messages
+        self.crossing_start = <int64_t*>(self.crossing_x + pairs + 4)
+        self.before = <int32_t*>(self.crossing_start + pairs + 1)
         for m in range(2, p.n + 1):
             for j in range(1, m):
                 self.crossing_start[i] = at
@@ -579,8 +585,6 @@ cdef class BeliefPropagation:
                 at += whole_groups(p.offsets[j] - p.offsets[j - 1])
                 i += 1
         self.crossing_start[pairs] = at
-        self.crossing = doubles(at)
-        self.crossing_x = doubles(pairs + 4)
         for m in range(1, p.n + 1):
             j = p.offsets[m - 1]
             for h in range(width):
@@ -593,8 +597,8 @@ cdef class BeliefPropagation:
                                   or strength * p.n > STRONGEST_SUM)
         if self.crossing_odds:
             exponentials(self.crossing_x, pairs, 0.0)
-            for at in range(self.crossing_start[pairs]):
-                self.crossing[at] = 1.0
+        for at in range(messages):
+            self.crossing[at] = 1.0 if self.crossing_odds else 0.0
         return 0
 
     cdef void add_up(self) noexcept nogil:
