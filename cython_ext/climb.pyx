@@ -162,18 +162,23 @@ cdef void insert_all(Climb* c, int h, int side, const double* rows) noexcept nog
     cdef int step = 1 if side else -1, end = side_count(p, h, side) + 1
     cdef int x = c.nearest[2 * h + side], inner = 0, outer, last, at = 1
     cdef const double* row
+    cdef const double* own = rows                # of `at`
     outer = outward(p, c.arc[x]) if x else end
     while True:
         row = rows + triangle(outer)
         while at < outer:
-            c.attach[arcs[step * (at - 1)]] += rows[triangle(at) + inner] + row[at] - row[inner]
+            c.attach[arcs[0]] += own[inner] + row[at] - row[inner]
+            own += at
             at += 1
+            arcs += step
         if outer == end:
             return
         x, last = c.next[x], inner
         inner, outer = outer, outward(p, c.arc[x]) if x else end
-        c.attach[arcs[step * (at - 1)]] += inserted(rows, last, at, outer)
+        c.attach[arcs[0]] += inserted(rows, last, at, outer)
+        own += at
         at += 1
+        arcs += step
 
 
 cdef void attach_all(Climb* c, int h) noexcept nogil:
@@ -270,10 +275,19 @@ cdef void refresh(Climb* c, int x) noexcept nogil:
 
 
 cdef void refresh_all(Climb* c) noexcept nogil:
-    cdef int x
-    for x in range(1, c.p.n + 1):
-        look_below(c, x)
-    for x in range(c.p.n + 1):
+    cdef Places* p = c.p
+    cdef const double* row
+    cdef int x, a, h
+    if c.grandsib != NULL:
+        for x in range(1, p.n + 1):
+            look_below(c, x)
+    else:                                # the same, from each child to what is above it
+        memset(c.under, 0, p.arcs * sizeof(double))
+        for x in range(1, p.n + 1 if c.grand != NULL else 1):
+            h, row = p.heads[c.arc[x]], c.grand + p.rank[c.arc[x]]
+            for a in range(p.offsets[h - 1] if h else 0, p.offsets[h] if h else 0):
+                c.under[a] += row[p.grand[a]]
+    for x in range(p.n + 1):
         attach_all(c, x)
 
 
