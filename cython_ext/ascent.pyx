@@ -901,9 +901,9 @@ cdef int furnish(Ascent* s) except -1:
     table = pairs * (1 + (rows if s.d.grandsib != NULL else 0))
     s.ints = 2 * p.arcs + 6 * (n + 1)
     s.room = borrow(((5 * width + 5) * rows + 2 * table + width + n + 1
-                   + 2 * s.widest + 1) * sizeof(double)
-                  + (s.ints + 3 * width + 2 * (n + 1)) * sizeof(int)
-                  + 2 * width + 2 * (n + 1) + p.arcs, &s.size)
+                     + 2 * s.widest + 1) * sizeof(double)
+                    + (s.ints + 3 * width + 2 * (n + 1)) * sizeof(int)
+                    + 2 * width + 2 * (n + 1) + p.arcs, &s.size)
     at = <double*>s.room
     for side in range(2):
         s.sides[side].N, s.sides[side].E = at, at + width * rows

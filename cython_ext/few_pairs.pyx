@@ -10,8 +10,8 @@ message to it, so that T / S come from it, and x the weight of both,
 
     s' = (S + x T) / (S + T)
 
-and s keeps a share of what it was (``damping``).  So nothing but R of arcs in pairs
-passes between the pairs and the tree factor; an iteration is one pass over each.
+and s keeps a share of what it was (``damping``).  So nothing but R of arcs in pairs passes between
+the pairs and the tree factor; an iteration is one pass over each.
 
     pairs               O(pairs)
     tree factor         O(n^3): by an inverse (tree_pairs.pyx), in projective trees inside-outside
