@@ -970,7 +970,7 @@ def solve(
     Trees that score more than primal have none of the dropped arcs.  Releases the GIL.
     """
     cdef Ascent s
-    cdef int n = layout.places.n, arcs = layout.places.arcs, a, k = 0, kept = 0, room = 0, word = 0
+    cdef int n = layout.places.n, arcs = layout.places.arcs, a, k = 0, kept = 0, word = 0
     cdef int done = 0
     cdef double dual, gap
     cdef size_t size, stack_size
@@ -1006,16 +1006,15 @@ def solve(
             wake_all(&s, n)
             for a in range(arcs):
                 values[a] = scores[a] if s.d.own[a] > -INFINITY else -INFINITY
-        dual, room = s.dual, <int>(stack_size // size)
+        dual = s.dual
         while done < nodes and dual > -INFINITY:
             # The problem at hand is divided, or is done with: the one that was kept last is next.
             if not closed(&s) and undecided(&s, &word):
-                if kept + 2 > room:
+                if (kept + 2) * size > stack_size:
                     grown = <char*>realloc(stack, 2 * stack_size)
                     if grown == NULL:
                         break
                     stack, stack_size = grown, 2 * stack_size
-                    room = <int>(stack_size // size)
                 keep(&s, stack + (kept + 1) * size)
                 decide(&s, word, False)
                 keep(&s, stack + kept * size)

@@ -32,7 +32,7 @@ cdef void* borrow(size_t size, size_t* got) except NULL:
 
 
 cdef void give_back(void* block, size_t size) noexcept:
-    """In the place of a smaller one, if need be; with the GIL."""
+    """In the place of a smaller one, if need be; NULL, of size 0, is none.  With the GIL."""
     cdef int i, least = 0
     for i in range(SLOTS):
         if spare_size[i] < spare_size[least]:

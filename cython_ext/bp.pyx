@@ -35,8 +35,8 @@ from cython_ext.elimination cimport PANEL, adjoint_weights, eliminate_weights, l
 from cython_ext.layout cimport Layout, Places, checked, side_count, sided_arc, triangle
 from cython_ext.propagators cimport (
     CAP, Chain, Word, add_prefix, chain_beliefs, crossing_of, crossing_sums, exactly_one,
-    expected_crossing, pair_message, pair_total, run_chain, run_heads, run_joined, sigmoid,
-    with_false,
+    expected_crossing, odds_of_pair, pair_message, pair_total, run_chain, run_heads, run_joined,
+    sigmoid, with_false,
 )
 from cython_ext.semiring cimport (
     LOG, MAX, add_sizes, exponentials, largest_change, logarithms, plus,
@@ -241,13 +241,12 @@ cdef class BeliefPropagation:
     def __cinit__(self):
         self.block = NULL
         self.crossings = NULL
-        self.crossing = self.crossing_x = NULL
+        self.crossing = NULL
         self.theta = self.to_first = self.to_second = self.pair_x = self.pair_strength = NULL
         self.pair_odds = True
         self.first = self.second = NULL
         self.n_pairs = 0
-        self.crossing_start = NULL
-        self.before = self.pairs_from = self.pairs_of = NULL
+        self.pairs_from = self.pairs_of = NULL
         memset(self.rows, 0, sizeof(self.rows))
         memset(self.fam, 0, sizeof(self.fam))
         memset(self.spent, 0, sizeof(self.spent))
@@ -311,8 +310,7 @@ cdef class BeliefPropagation:
         free(self.pair_strength)
         free(self.pairs_from)
         free(self.pairs_of)
-        if self.crossings != NULL:
-            give_back(self.crossings, self.crossings_size)
+        give_back(self.crossings, self.crossings_size)
 
     # ---- setting up ----------------------------------------------------------------------------
 
@@ -656,18 +654,14 @@ cdef class BeliefPropagation:
         """As `pairs_of_row`, pair by pair."""
         cdef Py_ssize_t i
         cdef int a, b
-        cdef double x, s, S, below, Below, r, old = self.old_share
         for a in range(self.p.arcs):
             self.T[a] = min(RANGE, max(-RANGE, self.tot[a]))
             self.P[a] = 1.0
         exponentials(self.T, self.p.arcs, 0.0)
         for i in range(self.n_pairs):
-            a, b, x = self.first[i], self.second[i], self.pair_x[i]
-            s, S = self.to_first[i], self.to_second[i]
-            below, Below = s + self.T[a], S + self.T[b]
-            r = (1.0 - old) / (below * Below)
-            self.to_first[i] = old * s + (S + x * self.T[b]) * (below * r)
-            self.to_second[i] = old * S + (s + x * self.T[a]) * (Below * r)
+            a, b = self.first[i], self.second[i]
+            odds_of_pair(self.pair_x[i], self.T[a], self.T[b], self.old_share, self.to_first + i,
+                         self.to_second + i)
             self.P[a] *= self.to_first[i]
             self.P[b] *= self.to_second[i]
         logarithms(self.P, self.zeros, self.p.arcs, self.T)

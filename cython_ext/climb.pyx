@@ -283,10 +283,12 @@ cdef void refresh_all(Climb* c) noexcept nogil:
             look_below(c, x)
     else:                                # the same, from each child to what is above it
         memset(c.under, 0, p.arcs * sizeof(double))
-        for x in range(1, p.n + 1 if c.grand != NULL else 1):
-            h, row = p.heads[c.arc[x]], c.grand + p.rank[c.arc[x]]
-            for a in range(p.offsets[h - 1] if h else 0, p.offsets[h] if h else 0):
-                c.under[a] += row[p.grand[a]]
+        for x in range(1, p.n + 1):
+            h = p.heads[c.arc[x]]
+            if h and c.grand != NULL:
+                row = c.grand + p.rank[c.arc[x]]
+                for a in range(p.offsets[h - 1], p.offsets[h]):
+                    c.under[a] += row[p.grand[a]]
     for x in range(p.n + 1):
         attach_all(c, x)
 
@@ -479,7 +481,6 @@ def best(
         score = start = inside(&chart)
         if score > -INFINITY:
             walk(&chart, &heads[0], chart.stack)
-        if score > -INFINITY:
             hang(&c, &heads[0], single_root)
             # Under the families of the program no projective tree is better.
             partial = c.sib != NULL or c.nocross != NULL

@@ -27,6 +27,7 @@ from cython_ext.batch cimport reserve
 from cython_ext.blocks cimport borrow, give_back
 from cython_ext.clock cimport now
 from cython_ext.layout cimport Layout, Places, checked
+from cython_ext.propagators cimport odds_of_pair
 from cython_ext.semiring cimport exponentials, largest_change
 from cython_ext.spans cimport scale_columns, span_room, span_sums, stands
 from cython_ext.tree_pairs cimport TreePairs
@@ -103,8 +104,7 @@ cdef class FewPairs:
         self.usable = projective or not self.wide
 
     def __dealloc__(self):
-        if self.block != NULL:
-            give_back(self.block, self.block_size)
+        give_back(self.block, self.block_size)
         free(self.pair)
 
     def add_pairs(self, const int32_t[::1] first, const int32_t[::1] second,
@@ -203,7 +203,7 @@ cdef class FewPairs:
         cdef Arc* second
         cdef Pair* pair
         cdef int i
-        cdef double s, S, below, Below, r, start = now()
+        cdef double start = now()
         unlikely_heads(self.mu, self.stride, self.p.n, self.others)
         for i in range(self.arcs):
             arc = self.arc + i
@@ -211,11 +211,8 @@ cdef class FewPairs:
         for i in range(self.pairs):
             pair = self.pair + i
             first, second = self.arc + pair.first, self.arc + pair.second
-            s, S = pair.to_first, pair.to_second
-            below, Below = s + first.odds, S + second.odds
-            r = (1.0 - damping) / (below * Below)
-            pair.to_first = damping * s + (S + pair.x * second.odds) * (below * r)
-            pair.to_second = damping * S + (s + pair.x * first.odds) * (Below * r)
+            odds_of_pair(pair.x, first.odds, second.odds, damping, &pair.to_first,
+                         &pair.to_second)
             first.R *= pair.to_first
             second.R *= pair.to_second
         self.spent[0] += now() - start

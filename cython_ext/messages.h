@@ -188,11 +188,8 @@ KERNEL void pair_rows(const row_t *rows, index_t count, int first, const double 
                 weights[i] = 1.0;
             product = pairs_of_row(1, old, T[row.place], T + row.first, weights, s, S,
                                    P + row.first, row.count);
-        } else if (old > 0.0)
+        } else
             product = pairs_of_row(0, old, T[row.place], T + row.first, weights, s, S,
-                                   P + row.first, row.count);
-        else
-            product = pairs_of_row(0, 0.0, T[row.place], T + row.first, weights, s, S,
                                    P + row.first, row.count);
         P[row.place] *= product;
     }

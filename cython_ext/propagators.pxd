@@ -53,6 +53,21 @@ cdef inline double pair_message(double theta, double kap, int semiring) noexcept
     return capped(softplus(theta + kap) - log1p(exp(kap)))
 
 
+cdef inline void odds_of_pair(double x, double t, double T, double old, double* s,
+                              double* S) noexcept nogil:
+    """Messages to both arcs of a pair of weight x, as odds, with one division;  O(1).
+
+        s' = (S + x T) / (S + T)
+
+    where t, T are odds of the two arcs with all messages; both keep the share ``old`` of what they
+    were.  The caller bounds all of them so that no product overflows.
+    """
+    cdef double one = s[0], other = S[0], below = one + t, Below = other + T
+    cdef double r = (1.0 - old) / (below * Below)
+    s[0] = old * one + (other + x * T) * (below * r)
+    S[0] = old * other + (one + x * t) * (Below * r)
+
+
 cdef inline double pair_total(double theta, double a, double b, int semiring) noexcept nogil:
     """log Z of a pair:  0 (+) a (+) b (+) theta + a + b"""
     return plus(plus(0.0, a, semiring), plus(b, theta + a + b, semiring), semiring)

@@ -529,8 +529,7 @@ cdef class Separation:
                 self.caps[i] = INFINITY
 
     def __dealloc__(self):
-        if self.block != NULL:
-            give_back(self.block, self.block_size)
+        give_back(self.block, self.block_size)
         free(self.numbers)
         free(self.asked)
         free(self.keys)

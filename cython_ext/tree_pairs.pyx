@@ -85,8 +85,7 @@ cdef class TreePairs:
         self.solved = self.solve()
 
     def __dealloc__(self):
-        if self.block != NULL:
-            give_back(self.block, self.block_size)
+        give_back(self.block, self.block_size)
 
     cdef bint solve(self) noexcept nogil:
         """Everything from W; False without a tree, or with too few digits of one.

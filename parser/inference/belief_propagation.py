@@ -57,7 +57,8 @@ class BeliefPropagation(Engine):
     damping : float
         Share of the old in a new message, from 0 up to 1, in log-odds.
     pair_damping : float
-        The same for messages of GRAND, SIB and PAIR alone, as odds, which takes hardly any time.
+        The same for messages of two arcs alone (GRAND, SIB, PAIR, NOT2, NO2CYCLE), as odds, which
+        takes hardly any time.
     tolerance : float
         Iterations end when no belief changes by so much.
     constraint : str

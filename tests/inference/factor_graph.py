@@ -28,6 +28,16 @@ def along(values: np.ndarray, axes: Iterable[int], dimensions: int) -> np.ndarra
     return np.transpose(values, np.argsort(axes)).reshape(shape)
 
 
+def mixed_logs(old: np.ndarray, new: np.ndarray, share: float) -> np.ndarray:
+    return (1 - share) * new + share * old
+
+
+def mixed_odds(old: np.ndarray, new: np.ndarray, share: float) -> np.ndarray:
+    """Of a binary variable; the share is above 0."""
+    logs = np.log(share) + old[1] - old[0], np.log1p(-share) + new[1] - new[0]
+    return np.array([0.0, np.logaddexp(*logs)])
+
+
 @dataclass
 class Factor:
     """Log values, an axis for each variable; and where each of its parts is true."""
@@ -85,19 +95,10 @@ class FactorGraph:
                 for v in axes
             ]
             new = [np.maximum(message - message.max(), -CAP) for message in sums]
-            if pair_damping and factor.family in PAIRS:
-                odds = [
-                    np.logaddexp(np.log(pair_damping) + old, np.log1p(-pair_damping) + message)
-                    for message, old in (
-                        (message[1] - message[0], old[1] - old[0])
-                        for message, old in zip(new, factor.messages, strict=True)
-                    )
-                ]
-                factor.messages = [np.array([0.0, message]) for message in odds]
-                continue
+            as_odds = pair_damping > 0.0 and factor.family in PAIRS
+            mix, share = (mixed_odds, pair_damping) if as_odds else (mixed_logs, damping)
             factor.messages = [
-                (1 - damping) * message + damping * old
-                for message, old in zip(new, factor.messages, strict=True)
+                mix(old, message, share) for message, old in zip(new, factor.messages, strict=True)
             ]
 
     def passes(self, schedule: str, *damping: float) -> Iterator[int]:
