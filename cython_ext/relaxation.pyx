@@ -541,6 +541,7 @@ cdef class Separation:
         """The kinds of positions, and what parts of them may gain."""
         cdef int n = self.p.n, count = bounds.tables.count, i = 0, k
         cdef const int32_t* of_root = NULL
+        cdef bint shared = True
         kind = self.factor, self.eps, self.forward, self.sib
         if ids.shape[0] != max(count, bounds.known.rows if bounds.known else 0) or (
                 ids.shape[1] != n + 1):
@@ -563,8 +564,11 @@ cdef class Separation:
             i += 1
             if self.kind[i - 1] < 0:
                 i = 0
-                self.worths = self.worths.larger()
-                if self.worths.room <= KINDS:
+                if shared and self.worths.room >= KINDS:     # the sentence's own kinds alone
+                    shared, self.worths = False, Worths(bounds, *kind, min(n + 1, <int>KINDS))
+                else:
+                    self.worths = self.worths.larger()
+                if shared:
                     bounds.worths[kind] = self.worths
         return 0
 

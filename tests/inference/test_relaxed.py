@@ -436,10 +436,10 @@ def test_lazy_parts_add_the_same_factors_as_scores_that_are_there(projective, op
     assert asked[True] < asked[False]
 
 
-def test_positions_of_more_kinds_than_are_kept():
+@pytest.mark.parametrize("n", [70, 95, 96, 120])
+def test_positions_of_more_kinds_than_are_kept(n):
     """Bounds go by the kinds of positions; a sentence with too many has its own."""
     rng = np.random.default_rng(14)
-    n = 70
     arcs = 6 * n
     graph = random_graph(rng, n, (GRAND, SIB), single_root=False, scale=0.5, arcs=arcs)
     graph = replace(graph, scores=6.0 * graph.scores)
