@@ -105,7 +105,8 @@ cdef struct Ascent:
     double* top                          # (n+1,) the largest `own` into a word
     int* pick                            # (n+1,) and its arc
     int* rows                            # (arcs,) by word, those that are left
-    int* kids                            # (arcs,) by head and side, outwards, those awake and left
+    int* kids                            # (arcs,) by head and side, outwards, those awake; look_out
+                                         # takes away those that are no longer left
     int* n_rows                          # (n+1,)
     int* n_kids                          # (n+1, 2)
     int* waits                           # (n+1,) automata to be visited
@@ -127,7 +128,6 @@ cdef struct Ascent:
     bint loses                           # whether there are any
     bint still                           # a sweep did nothing, nor would another
     int* cycle                           # (n+1,) words
-    char* thin                           # (n+1,) heads that lost children
     char* awake                          # (arcs,)
     int* at                              # (width,) places of START, the children, END
     double* most                         # (1 + 2 widest,)
@@ -187,17 +187,46 @@ cdef void weigh(Ascent* s, int side) noexcept nogil:
 
 
 cdef void look_out(Ascent* s, int side) noexcept nogil:
-    """All of a side, but for what needs the other."""
+    """All of a side, but for what needs the other; what its words have becomes the automaton's."""
     cdef Automata* d = &s.d
     cdef Places* p = d.p
     cdef Side* own = &s.sides[side]
-    cdef int* kids = own.kids
-    cdef int count = own.count, rows = s.width, r, j, m
+    cdef int* kids = kids_of(s, s.h, side)
+    cdef int count = s.n_kids[2 * s.h + side], rows = s.width, r, j, m, b, arc = 0
     cdef int64_t none
-    cdef double dn
+    cdef double dn, rival
     cdef double* to
     cdef double* N = own.N
     cdef const double* grand
+    own.kids, own.count = kids, 0
+    for j in range(count):
+        b = kids[j]
+        if d.own[b] == -INFINITY:        # dropped
+            continue
+        kids[own.count] = b
+        own.count += 1
+        m = p.modifiers[b]
+        s.at[own.count] = outward(p, b)
+        own.sure[own.count] = s.n_rows[m] == 1
+        if not own.sure[own.count]:
+            arc, rival = s.pick[m], s.top[m]
+            if arc == b:
+                rival = second(s, m, &arc)
+            own.others[own.count - 1] = arc
+            d.dn[b] += d.own[b] - rival
+            d.own[b] = rival
+        to, dn = N + own.count * rows, d.dn[b]
+        if s.chooses and d.grand != NULL:
+            grand = d.grand + p.rank[b]
+            for r in range(rows):
+                to[r] = dn + grand[s.grand[r]]
+        else:
+            for r in range(rows):
+                to[r] = dn
+        if s.place[m]:
+            to[s.place[m] - 1] = -INFINITY
+    count = own.count
+    s.n_kids[2 * s.h + side] = count
     if count == 0:
         none = p.childseq[2 * s.h + side] + triangle(side_count(p, s.h, side) + 1)
         dn = d.childseq[none] if d.childseq != NULL else 0.0
@@ -208,20 +237,6 @@ cdef void look_out(Ascent* s, int side) noexcept nogil:
                 own.V[r] += d.grandsib[p.grandsib[s.arc[r]] + none - p.childseq[2 * s.h]]
         return
     s.at[0], s.at[count + 1] = 0, side_count(p, s.h, side) + 1
-    for j in range(1, count + 1):
-        m = p.modifiers[kids[j - 1]]
-        s.at[j] = outward(p, kids[j - 1])
-        own.sure[j] = s.n_rows[m] == 1
-        to, dn = N + j * rows, d.dn[kids[j - 1]]
-        if s.chooses and d.grand != NULL:
-            grand = d.grand + p.rank[kids[j - 1]]
-            for r in range(rows):
-                to[r] = dn + grand[s.grand[r]]
-        else:
-            for r in range(rows):
-                to[r] = dn
-        if s.place[m]:
-            to[s.place[m] - 1] = -INFINITY
     weigh(s, side)
     look_outwards(N, own.seq, own.more, own.sure, count, rows, own.E)
     for r in range(rows):
@@ -316,65 +331,48 @@ cdef void choose(Ascent* s, int m, int arc, double top) noexcept nogil:
 
 cdef void choose_all(Ascent* s) noexcept nogil:
     """The best arcs into all words; their heads wait."""
-    cdef int m, i
+    cdef int m, i, pick
+    cdef double best
+    cdef bint better
     cdef int* rows
     for m in range(1, s.d.p.n + 1):
         rows = s.rows + s.d.p.offsets[m - 1]
-        s.top[m], s.pick[m] = -INFINITY, 0
+        best, pick = -INFINITY, 0
         for i in range(s.n_rows[m]):
-            if s.d.own[rows[i]] > s.top[m]:
-                s.top[m], s.pick[m] = s.d.own[rows[i]], rows[i]
+            better = s.d.own[rows[i]] > best
+            best = s.d.own[rows[i]] if better else best
+            pick = rows[i] if better else pick
+        s.top[m], s.pick[m] = best, pick
         if s.n_rows[m]:
             s.waits[s.d.p.heads[s.pick[m]]] = True
             wake(s, s.pick[m])
 
 
-cdef void collect(Ascent* s) noexcept nogil:
-    """What words have of the arcs of an automaton becomes the automaton's."""
-    cdef Automata* d = &s.d
-    cdef int side, i, j, a, b, m, count, arc = 0
-    cdef int* kids
-    cdef double rival
-    if s.chooses:
-        for i in range(s.heads):
-            a = s.arc[i]
-            d.up[a] += d.own[a]
-            d.own[a] = 0.0
-    for side in range(2):
-        kids, count = kids_of(s, s.h, side), s.n_kids[2 * s.h + side]
-        s.sides[side].kids, s.sides[side].count = kids, count
-        for j in range(count):
-            b = kids[j]
-            m = d.p.modifiers[b]
-            if s.n_rows[m] > 1:
-                arc, rival = s.pick[m], s.top[m]
-                if arc == b:
-                    rival = second(s, m, &arc)
-                s.sides[side].others[j] = arc
-                d.dn[b] += d.own[b] - rival
-                d.own[b] = rival
-
-
 cdef void visit(Ascent* s, int h) noexcept nogil:
     cdef Automata* d = &s.d
     cdef Places* p = d.p
-    cdef int r, side, j, best = 0
+    cdef int r, side, j, a, best = 0
     cdef double top, change, share
     s.h, s.chooses, s.lone = h, d.choose and h > 0, h == 0 and d.single_root
     s.heads = s.n_rows[h] if s.chooses else 1
     s.arc = s.rows + p.offsets[h - 1] if h else NULL
     s.width = padded(s.heads)
-    collect(s)
-    for r in range(s.width):
-        s.sides[0].V[r] = 0.0
-        s.up[r] = -INFINITY
-    for r in range(s.heads):
-        s.up[r] = d.up[s.arc[r]] if s.chooses else 0.0
-    for r in range(s.heads if s.chooses else 0):
-        s.place[p.heads[s.arc[r]]] = r + 1
-        s.grand[r] = p.grand[s.arc[r]]
+    if s.chooses:
+        for r in range(s.heads):
+            a = s.arc[r]
+            d.up[a] += d.own[a]
+            d.own[a] = 0.0
+            s.up[r] = d.up[a]
+            s.grand[r] = p.grand[a]
+            s.place[p.heads[a]] = r + 1
+    else:
+        s.up[0] = s.grand[0] = 0
     for r in range(s.heads, s.width):
-        s.grand[r] = s.grand[s.heads - 1]
+        s.up[r], s.grand[r] = -INFINITY, s.grand[0]
+    if h == 0:
+        s.sides[0].count = 0
+        for r in range(s.width):
+            s.sides[0].V[r] = 0.0
     for side in range(0 if h else 1, 2):
         look_out(s, side)
     for r in range(s.heads if s.chooses else 0):
@@ -422,26 +420,11 @@ cdef bint drop(Ascent* s, double gap) noexcept nogil:
             a = rows[i]
             kept = d.own[a] >= least
             d.own[a] = d.own[a] if kept else -INFINITY
-            s.thin[d.p.heads[a]] |= not kept
             rows[count] = a
             count += kept
         found |= count < s.n_rows[m]
         s.n_rows[m] = count
     return found
-
-
-cdef void sieve(Ascent* s) noexcept nogil:
-    """Takes arcs that were dropped from the children of their heads."""
-    cdef int h, side, j, count
-    cdef int* kids
-    for h in range(s.d.p.n + 1):
-        for side in range(2 if s.thin[h] else 0):
-            kids, count = kids_of(s, h, side), 0
-            for j in range(s.n_kids[2 * h + side]):
-                kids[count] = kids[j]
-                count += s.d.own[kids[j]] > -INFINITY
-            s.n_kids[2 * h + side] = count
-        s.thin[h] = False
 
 
 cdef void forbid(Ascent* s, int arc) noexcept nogil:
@@ -466,14 +449,11 @@ cdef void lose(Ascent* s) noexcept nogil:
             if s.d.own[rows[i]] > -INFINITY:
                 rows[count] = rows[i]
                 count += 1
-            else:
-                s.thin[s.d.p.heads[rows[i]]] = True
         s.n_rows[m] = count
         if s.d.own[s.pick[m]] == -INFINITY:
             arc = s.pick[m]
             top = second(s, m, &arc)
             choose(s, m, arc, top)
-    sieve(s)
 
 
 cdef void close_paths(Ascent* s) noexcept nogil:
@@ -638,7 +618,6 @@ cdef void uncross(Ascent* s) noexcept nogil:
     cdef int k, m, i, count, arc
     cdef int* rows
     cdef double top
-    cdef bint found = False
     for k in range(1, p.n + 1):
         if s.n_rows[k] != 1:
             continue
@@ -647,7 +626,6 @@ cdef void uncross(Ascent* s) noexcept nogil:
             for i in range(s.n_rows[m]):
                 if cross(p.heads[rows[i]], m, p.heads[s.pick[k]], k):
                     s.d.own[rows[i]] = -INFINITY
-                    s.thin[p.heads[rows[i]]] = found = True
                 else:
                     rows[count] = rows[i]
                     count += 1
@@ -656,8 +634,6 @@ cdef void uncross(Ascent* s) noexcept nogil:
                 arc = s.pick[m]
                 top = second(s, m, &arc)
                 choose(s, m, arc, top)
-    if found:
-        sieve(s)
 
 
 cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
@@ -712,7 +688,6 @@ cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
     if gap < LESS * s.gap:
         s.gap = gap
         if drop(s, gap + slack(s.primal)):
-            sieve(s)
             s.still = False
 
 
@@ -748,9 +723,7 @@ cdef void decide(Ascent* s, int m, bint chosen) noexcept nogil:
             count += 1
         else:
             s.d.own[rows[i]] = -INFINITY
-            s.thin[s.d.p.heads[rows[i]]] = True
     s.n_rows[m] = count
-    sieve(s)
 
 
 cdef size_t state_bytes(Ascent* s) noexcept nogil:
@@ -842,6 +815,8 @@ cdef void leave_all(Ascent* s) noexcept nogil:
         kids, count = p.children + p.first[h], p.first[h + 1] - p.first[h]
         if h == 0 or not d.choose:
             insertions(d, h, -1, most)
+            for k in range(count):
+                d.dn[kids[k]] = -most[k]
         else:
             low, high = p.offsets[h - 1], p.offsets[h]
             for k in range(count):
@@ -854,7 +829,7 @@ cdef void leave_all(Ascent* s) noexcept nogil:
                 most_of_rows(d.grand + p.grand[low], skip, high - low, count, most)
                 insertions(d, h, -1, ways)
                 for k in range(count):
-                    most[k] = most[k] + ways[k] if most[k] > -INFINITY else 0.0
+                    d.dn[kids[k]] = -(most[k] + ways[k]) if most[k] > -INFINITY else 0.0
             else:
                 for k in range(count):
                     most[k] = -INFINITY
@@ -866,7 +841,7 @@ cdef void leave_all(Ascent* s) noexcept nogil:
                         if k + 1 != skip[a - low]:
                             most[k] = max(most[k], ways[k])
                 for k in range(count):
-                    most[k] = most[k] if most[k] > -INFINITY else 0.0
+                    d.dn[kids[k]] = -most[k] if most[k] > -INFINITY else 0.0
         for side in range(0 if h else 1, 2):
             none = p.childseq[2 * h + side] + triangle(side_count(p, h, side) + 1)
             if d.childseq != NULL:
@@ -874,8 +849,6 @@ cdef void leave_all(Ascent* s) noexcept nogil:
             if d.grandsib != NULL and h:
                 for a in range(p.offsets[h - 1], p.offsets[h]):
                     d.up[a] -= d.grandsib[p.grandsib[a] + none - p.childseq[2 * h]]
-        for k in range(count):
-            d.dn[kids[k]] = -most[k]
     for a in range(p.arcs):
         if d.link[a] == -INFINITY:
             d.dn[a] = d.up[a] = d.own[a] = -INFINITY
@@ -924,17 +897,15 @@ cdef int furnish(Ascent* s) except -1:
     s.at = s.idle + n + 1
     s.place = s.at + width
     s.cycle = s.place + n + 1
-    s.thin = <char*>(s.cycle + n + 1 + 2 * width)
-    s.awake = s.thin + n + 1 + 2 * width
+    s.awake = <char*>(s.cycle + n + 1 + 2 * width) + 2 * width
     s.lost = s.awake + p.arcs
     s.loses = False
     memset(s.lost, 0, n + 1)
     memset(s.place, 0, (n + 1) * sizeof(int))
-    memset(s.thin, 0, n + 1)
     memset(s.awake, 0, p.arcs)
     memset(s.n_kids, 0, 2 * (n + 1) * sizeof(int))
     for side in range(2):
-        s.sides[side].sure = s.thin + n + 1 + side * width
+        s.sides[side].sure = s.awake - (2 - side) * width
         s.sides[side].others = s.cycle + n + 1 + side * width
     for h in range(n + 1):
         s.n_rows[h] = s.idle[h] = 0

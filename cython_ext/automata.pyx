@@ -236,8 +236,9 @@ cdef double adjacent(Automata* d, int h, int side, int inner, int outer) noexcep
 cdef double score(Automata* d) noexcept nogil:
     """Of the tree, under all families.  O(n)."""
     cdef Places* p = d.p
-    cdef int n = p.n, h, m, side, at, k
-    cdef int* last = d.back                      # by side and head, the place of the outermost
+    cdef int n = p.n, h, m, side, at, k, count
+    cdef int* last = d.back                      # by head, the place of the outermost on a side
+    cdef int* words = d.back + n + 1             # on this side of their heads, outwards
     cdef double value = 0.0
     for m in range(1, n + 1):
         value += d.link[d.into[m]]
@@ -247,13 +248,16 @@ cdef double score(Automata* d) noexcept nogil:
         return value
     for side in range(2):
         memset(last, 0, (n + 1) * sizeof(int))
-        for k in range(1, n + 1):
+        count = 0
+        for k in range(1, n + 1):                # without branches that cannot be foretold
             m = k if side else n + 1 - k
-            h = d.heads[m]
-            if (h < m) == side:
-                at = outward(p, d.into[m])
-                value += adjacent(d, h, side, last[h], at)
-                last[h] = at
+            words[count] = m
+            count += (d.heads[m] < m) == side
+        for k in range(count):
+            m = words[k]
+            h, at = d.heads[m], outward(p, d.into[m])
+            value += adjacent(d, h, side, last[h], at)
+            last[h] = at
         for h in range(1 - side, n + 1):
             value += adjacent(d, h, side, last[h], side_count(p, h, side) + 1)
     return value
