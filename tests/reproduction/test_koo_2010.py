@@ -216,6 +216,7 @@ def test_a_part_of_sentences():
     assert solved.rate == pytest.approx(4.0)
     part = solved.take([1])
     assert (part.words, part.score, part.certified, part.rate) == ([7], [0.25], [False], 2.5)
+    assert part.microseconds().tolist() == pytest.approx([400_000.0])
 
 
 def test_a_folder_without_treebanks_is_one_line_that_names_the_files(tmp_path):
