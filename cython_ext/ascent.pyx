@@ -129,6 +129,7 @@ cdef struct Ascent:
     bint still                           # a sweep did nothing, nor would another
     int* cycle                           # (n+1,) words
     char* awake                          # (arcs,)
+    int* order                           # (n+1,) of visits
     int* at                              # (width,) places of START, the children, END
     double* most                         # (1 + 2 widest,)
     int widest                           # children of a head
@@ -346,6 +347,33 @@ cdef void choose_all(Ascent* s) noexcept nogil:
         if s.n_rows[m]:
             s.waits[s.d.p.heads[s.pick[m]]] = True
             wake(s, s.pick[m])
+
+
+cdef void line_up(Ascent* s) noexcept nogil:
+    """Words are visited after their heads by the first picks, those in and below cycles last.
+
+    So what an automaton makes of a word's head is known when its children are looked at.
+    """
+    cdef int n = s.d.p.n, m, h, i = 0, count = 1
+    cdef int* first = s.d.back           # modifier of a head; 0: none, -1: lined up
+    cdef int* next = s.d.back + n + 1
+    memset(first, 0, (n + 1) * sizeof(int))
+    for m in range(n, 0, -1):
+        h = s.d.p.heads[s.pick[m]] if s.n_rows[m] else 0
+        next[m], first[h] = first[h], m
+    s.order[0] = 0
+    while i < count:
+        h = s.order[i]
+        m, first[h] = first[h], -1
+        while m > 0:
+            s.order[count] = m
+            count += 1
+            m = next[m]
+        i += 1
+    for m in range(1, n + 1):
+        if first[m] >= 0:
+            s.order[count] = m
+            count += 1
 
 
 cdef void visit(Ascent* s, int h) noexcept nogil:
@@ -648,7 +676,8 @@ cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
     if d.projective:
         uncross(s)
     s.still = True
-    for h in range(n + 1):
+    for m in range(n + 1):
+        h = s.order[m]
         if s.waits[h]:
             if not s.idle[h] or s.n_kids[2 * h] + s.n_kids[2 * h + 1]:
                 visit(s, h)
@@ -875,8 +904,8 @@ cdef int furnish(Ascent* s) except -1:
     s.ints = 2 * p.arcs + 6 * (n + 1)
     s.room = borrow(((5 * width + 5) * rows + 2 * table + width + n + 1
                      + 2 * s.widest + 1) * sizeof(double)
-                    + (s.ints + 3 * width + 2 * (n + 1)) * sizeof(int)
-                    + 2 * width + 2 * (n + 1) + p.arcs, &s.size)
+                    + (s.ints + 3 * width + 3 * (n + 1)) * sizeof(int)
+                    + 2 * width + n + 1 + p.arcs, &s.size)
     at = <double*>s.room
     for side in range(2):
         s.sides[side].N, s.sides[side].E = at, at + width * rows
@@ -894,7 +923,8 @@ cdef int furnish(Ascent* s) except -1:
     s.n_kids = s.n_rows + n + 1
     s.waits = s.n_kids + 2 * (n + 1)
     s.idle = s.waits + n + 1
-    s.at = s.idle + n + 1
+    s.order = s.idle + n + 1
+    s.at = s.order + n + 1
     s.place = s.at + width
     s.cycle = s.place + n + 1
     s.awake = <char*>(s.cycle + n + 1 + 2 * width) + 2 * width
@@ -967,6 +997,7 @@ def solve(
         else:
             leave_all(&s)
         choose_all(&s)
+        line_up(&s)
         while k < sweeps:
             sweep(&s, heads)
             k += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +14,6 @@ from parser.inference.engine import Certificate, Engine, Result
 from parser.inference.first_order import best_by_arcs
 from parser.inference.hill_climbing import improve
 from parser.inference.integer_program import decide
-
-PARTS = (CHILDSEQ, GRAND, GRANDSIB)  # in the order of the kernel's arguments
 
 PROOF_ITERATIONS = 10  # of `certifies`; where scores moved by a tenth of a margin, enough for most
 NOTHING = np.empty(0, np.float32)
@@ -66,7 +65,7 @@ class DualDecomposition(Engine):
     nodes: int = 400
 
     name = "dual-decomposition"
-    families = frozenset({LINK, *PARTS})
+    families = frozenset({LINK, CHILDSEQ, GRAND, GRANDSIB})
     constraints = frozenset({False, True})
 
     def __post_init__(self) -> None:
@@ -130,7 +129,17 @@ class DualDecomposition(Engine):
         arcs = len(graph.scores)
         heads, values = np.empty(len(graph.arcs.offsets), np.int32), np.empty(arcs)
         multipliers = np.empty((2, arcs))
-        primal, dual, sweeps = self.ascend(graph, NO_SCORE, multipliers, heads, values)
+        primal, dual, sweeps, _ = ascent.solve(
+            *problem(graph),
+            self.sweeps,
+            self.nodes,
+            NO_SCORE,
+            self.split,
+            False,
+            multipliers,
+            heads,
+            values,
+        )
         if dual == NO_SCORE:
             return None
         certificate = Certificate(primal, dual)
@@ -156,47 +165,13 @@ class DualDecomposition(Engine):
             converged=certificate.optimal,
         )
 
-    def ascend(
-        self,
-        graph: ScoredGraph,
-        known: float,
-        multipliers: np.ndarray,
-        heads: np.ndarray,
-        values: np.ndarray,
-    ) -> tuple[float, float, int]:
-        """Primal, dual and sweeps; the arrays are written to.  If the score of a tree is known,
-        with what is not -inf, the multipliers say where to start."""
-        part = graph.parts.get
-        primal, dual, sweeps, _ = ascent.solve(
-            graph.arcs.layout,
-            graph.scores,
-            part(CHILDSEQ),
-            part(GRAND),
-            part(GRANDSIB),
-            graph.projective,
-            graph.single_root,
-            self.sweeps,
-            self.nodes,
-            known,
-            self.split,
-            known > NO_SCORE,
-            multipliers,
-            heads,
-            values,
-        )
-        return primal, dual, sweeps
-
     def descend(self, graph: ScoredGraph, multipliers: np.ndarray) -> Result | None:
         """Subgradients, from these multipliers (2, arcs) on, which become those of the dual."""
         heads = np.empty(graph.n + 1, np.int32)
         averages = np.zeros(len(graph.scores))
         resolved = np.empty(self.iterations, np.float32)
         primal, dual, iterations, agreed = automata.solve(
-            graph.arcs.layout,
-            graph.scores,
-            *map(graph.parts.get, PARTS),
-            graph.projective,
-            graph.single_root,
+            *problem(graph),
             RULES.index(self.rule),
             self.scale,
             self.split,
@@ -230,11 +205,34 @@ class DualDecomposition(Engine):
         trees that score no more than what is known it may be silent."""
         multipliers = multipliers.copy()
         if self.sweeps:
-            heads, values = np.empty(graph.n + 1, np.int32), np.empty(len(graph.scores))
-            quick = replace(self, nodes=min(self.nodes, DualDecomposition.nodes))
-            return max(known, quick.ascend(graph, known, multipliers, heads, values)[1])
+            _, dual, _, _ = ascent.solve(
+                *problem(graph),
+                self.sweeps,
+                min(self.nodes, DualDecomposition.nodes),
+                known,
+                self.split,
+                known > NO_SCORE,
+                multipliers,
+                np.empty(graph.n + 1, np.int32),
+                np.empty(len(graph.scores)),
+            )
+            return max(known, dual)
         found = replace(self, iterations=PROOF_ITERATIONS).descend(graph, multipliers)
         return known if found is None else max(known, found.certificate.dual)
+
+
+def problem(graph: ScoredGraph) -> tuple[Any, ...]:
+    """The first arguments of both kernels."""
+    part = graph.parts.get
+    return (
+        graph.arcs.layout,
+        graph.scores,
+        part(CHILDSEQ),
+        part(GRAND),
+        part(GRANDSIB),
+        graph.projective,
+        graph.single_root,
+    )
 
 
 def prove(
@@ -245,11 +243,7 @@ def prove(
     if not bounds.optimal and graph.families <= DualDecomposition.families:
         heads, multipliers = heads.copy(), np.zeros((2, len(graph.scores)))
         primal, dual, _, _ = ascent.solve(
-            graph.arcs.layout,
-            graph.scores,
-            *map(graph.parts.get, PARTS),
-            graph.projective,
-            graph.single_root,
+            *problem(graph),
             DualDecomposition.sweeps,
             PROOF_NODES,
             bounds.primal,
