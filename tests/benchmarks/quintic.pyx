@@ -12,9 +12,9 @@ Not part of the package: it is here to be timed, with the same inner loops as th
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free
 from libc.string cimport memset
 
+from cython_ext.blocks cimport give_back
 from cython_ext.grandsib cimport (
     Chart, Counts, Items, Side, advance, attach, begin, between, child, complete, gaps,
     grandsib_row, prepare, ranges, rank, retreat, share_begin, share_complete, share_rows,
@@ -116,14 +116,13 @@ def best_tree(Layout layout, const double[::1] scores, const double[::1] childse
     """As in cython_ext.grandsib."""
     cdef Chart chart
     cdef double value
-    cdef void* memory = prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, MAX,
-                                NULL)
+    prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, MAX, NULL)
     chart.siblings = True
     with nogil:
         value = inside(&chart)
         if value > -INFINITY:
             walk(&chart, &heads[0], chart.stack)
-        free(memory)
+    give_back(chart.room, chart.size)
     return value
 
 
@@ -136,8 +135,7 @@ def expectations(Layout layout, const double[::1] scores, const double[::1] chil
     cdef Items expected
     cdef Counts counts
     cdef double log_z
-    cdef void* memory = prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, LOG,
-                                &expected)
+    prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, LOG, &expected)
     counts.link, counts.childseq = &arc_marginals[0], &childseq_marginals[0]
     counts.grandsib = &grandsib_marginals[0]
     counts.grand = &grand_marginals[0] if grand.shape[0] else NULL
@@ -145,5 +143,5 @@ def expectations(Layout layout, const double[::1] scores, const double[::1] chil
         log_z = inside(&chart)
         if log_z > -INFINITY:
             outside(&chart, &expected, &counts)
-        free(memory)
+    give_back(chart.room, chart.size)
     return log_z
