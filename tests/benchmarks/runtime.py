@@ -3,13 +3,13 @@
     python tests/benchmarks/runtime.py [--sizes 5,10,...,70] [--pruned K] [--plot FILE]
 
 Microseconds a sentence on N(0, 1) scores, one thread, best of the runs that fit into a tenth of a
-second of processor time.  Viterbi is the best tree under all families of the graph.  MBR is the
-marginals and the best projective tree on them.  BP k is k iterations of belief propagation with the
-projective tree factor, GRAND and CHILDSEQ, and the tree that they give; below the table stands from
-which length on it is faster than the programs.  Hill climbing starts from the projective optimum
-and may cross arcs; the start is not in its time.  The exponent is the slope of log time on log n
-over n >= 20; a column ends after the first run of over a minute.  The O(n^5) program is compiled on
-first use and needs Cython and a C compiler.
+second of processor time, or of three.  Viterbi is the best tree under all families of the graph.
+MBR is the marginals and the best projective tree on them.  BP k is k iterations of belief
+propagation with the projective tree factor, GRAND and CHILDSEQ, and the tree that they give; below
+the table stands from which length on it is faster than the programs.  Hill climbing starts from the
+projective optimum and may cross arcs; the start is not in its time.  The exponent is the slope of
+log time on log n over n >= 20; a column ends after the first run of over a minute.  The O(n^5)
+program is compiled on first use and needs Cython and a C compiler.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = (CHILDSEQ, GRAND, GRANDSIB)
 ITERATIONS = (5, 10)
 LONGEST = 60.0  # seconds
+RUNS = 3  # at least; in the first, the system gives memory
 Call = Callable[[ScoredGraph], object]
 
 
@@ -146,13 +147,12 @@ def programs(quintic: ModuleType) -> dict[str, tuple[frozenset[str], Call]]:
 
 def best_seconds(call: Call, graph: ScoredGraph, budget: float = 0.1) -> float:
     """Processor time of the fastest run."""
-    best, spent = np.inf, 0.0
-    while spent < budget:
+    took: list[float] = []
+    while sum(took) < budget or (len(took) < RUNS and took[0] < LONGEST / RUNS):
         start = time.process_time()
         call(graph)
-        best = min(best, time.process_time() - start)
-        spent += max(time.process_time() - start, 1e-6)
-    return best
+        took.append(max(time.process_time() - start, 1e-6))
+    return min(took)
 
 
 def agree(quintic: ModuleType, graph: ScoredGraph) -> None:
