@@ -193,30 +193,29 @@ cdef void look_out(Ascent* s, int side) noexcept nogil:
     cdef Places* p = d.p
     cdef Side* own = &s.sides[side]
     cdef int* kids = kids_of(s, s.h, side)
-    cdef int count = s.n_kids[2 * s.h + side], rows = s.width, r, j, m, b, arc = 0
+    cdef int awake = s.n_kids[2 * s.h + side], count = 0, rows = s.width, r, j, m, b, arc = 0
     cdef int64_t none
     cdef double dn, rival
     cdef double* to
     cdef double* N = own.N
     cdef const double* grand
-    own.kids, own.count = kids, 0
-    for j in range(count):
+    for j in range(awake):
         b = kids[j]
         if d.own[b] == -INFINITY:        # dropped
             continue
-        kids[own.count] = b
-        own.count += 1
+        kids[count] = b
+        count += 1
         m = p.modifiers[b]
-        s.at[own.count] = outward(p, b)
-        own.sure[own.count] = s.n_rows[m] == 1
-        if not own.sure[own.count]:
+        s.at[count] = outward(p, b)
+        own.sure[count] = s.n_rows[m] == 1
+        if not own.sure[count]:
             arc, rival = s.pick[m], s.top[m]
             if arc == b:
                 rival = second(s, m, &arc)
-            own.others[own.count - 1] = arc
+            own.others[count - 1] = arc
             d.dn[b] += d.own[b] - rival
             d.own[b] = rival
-        to, dn = N + own.count * rows, d.dn[b]
+        to, dn = N + count * rows, d.dn[b]
         if s.chooses and d.grand != NULL:
             grand = d.grand + p.rank[b]
             for r in range(rows):
@@ -226,7 +225,7 @@ cdef void look_out(Ascent* s, int side) noexcept nogil:
                 to[r] = dn
         if s.place[m]:
             to[s.place[m] - 1] = -INFINITY
-    count = own.count
+    own.kids, own.count = kids, count
     s.n_kids[2 * s.h + side] = count
     if count == 0:
         none = p.childseq[2 * s.h + side] + triangle(side_count(p, s.h, side) + 1)
@@ -456,14 +455,14 @@ cdef bint drop(Ascent* s, double gap) noexcept nogil:
 
 
 cdef void forbid(Ascent* s, int arc) noexcept nogil:
-    """The arc is in no tree; to be dropped by `lose`, once nothing reads the lists it is in."""
+    """The arc is in no tree, or decided against; `lose` drops it, once nothing reads its lists."""
     s.d.own[arc] = -INFINITY
     s.lost[s.d.p.modifiers[arc]] = True
     s.loses = True
 
 
 cdef void lose(Ascent* s) noexcept nogil:
-    """Drops the arcs that are found to be in no tree."""
+    """Drops the arcs that were forbidden."""
     cdef int m, i, count, arc
     cdef int* rows
     cdef double top
@@ -643,25 +642,18 @@ cdef void open_cycles(Ascent* s) noexcept nogil:
 cdef void uncross(Ascent* s) noexcept nogil:
     """Drops arcs that cross those of words with one arc left."""
     cdef Places* p = s.d.p
-    cdef int k, m, i, count, arc
+    cdef int k, m, i
     cdef int* rows
-    cdef double top
     for k in range(1, p.n + 1):
         if s.n_rows[k] != 1:
             continue
         for m in range(1, p.n + 1):
-            rows, count = s.rows + p.offsets[m - 1], 0
+            rows = s.rows + p.offsets[m - 1]
             for i in range(s.n_rows[m]):
                 if cross(p.heads[rows[i]], m, p.heads[s.pick[k]], k):
-                    s.d.own[rows[i]] = -INFINITY
-                else:
-                    rows[count] = rows[i]
-                    count += 1
-            s.n_rows[m] = count
-            if s.d.own[s.pick[m]] == -INFINITY:
-                arc = s.pick[m]
-                top = second(s, m, &arc)
-                choose(s, m, arc, top)
+                    forbid(s, rows[i])
+        if s.loses:
+            lose(s)
 
 
 cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
@@ -740,19 +732,12 @@ cdef bint undecided(Ascent* s, int* word) noexcept nogil:
 
 cdef void decide(Ascent* s, int m, bint chosen) noexcept nogil:
     """Leaves only the pick of a word, or all but that."""
-    cdef int arc = s.pick[m], other = 0, i, count = 0
+    cdef int arc = s.pick[m], i
     cdef int* rows = s.rows + s.d.p.offsets[m - 1]
-    cdef double top
-    if not chosen:
-        top = second(s, m, &other)
-        choose(s, m, other, top)
     for i in range(s.n_rows[m]):
-        if (rows[i] == arc) == chosen:
-            rows[count] = rows[i]
-            count += 1
-        else:
-            s.d.own[rows[i]] = -INFINITY
-    s.n_rows[m] = count
+        if (rows[i] == arc) != chosen:
+            forbid(s, rows[i])
+    lose(s)
 
 
 cdef size_t state_bytes(Ascent* s) noexcept nogil:
