@@ -11,7 +11,7 @@ import click
 from parser.cli.options import ENCODING, ENGINE, EXACT, FORMAT, ROOTS, proving
 from parser.evaluation import Breakdown, Rules, Scores, aligned, compare, mistakes, table
 from parser.evaluation.timing import run_engine
-from parser.inference import Engine, default_engine
+from parser.inference import Engine
 from parser.model import Model
 from parser.treebank import read, read_all
 
@@ -22,7 +22,13 @@ FACETS = ("relation", "length", "pos", "direction", "distance")
 @click.argument("gold")
 @click.argument("system", required=False)
 @click.option("--model", "model_path", type=click.Path(path_type=Path), help="Parse GOLD with it.")
-@click.option("--engine", "engines", type=ENGINE, multiple=True, help="With --model; repeatable.")
+@click.option(
+    "--engine",
+    "engines",
+    type=ENGINE,
+    multiple=True,
+    help="With --model; repeatable.  [default: the model's own]",
+)
 @EXACT
 @ROOTS
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Timed runs; the best counts.")
@@ -90,7 +96,7 @@ def evaluate(
         if exact:
             engines = tuple(proving(engine, s) for engine in engines or (None,))
         elif not engines:
-            engines = (default_engine(projective=bool(s.projective), families=s.factors),)
+            engines = (s.make_engine(),)
         time_engines(model, gold, engines, chosen, single_root, repeat, as_json, options)
         return
     for name, given in (

@@ -256,6 +256,20 @@ def test_engines_of_a_second_order_model_are_compared_in_one_table(second):
     assert "moves a sentence" in parser(*args, cwd=second)[1]
 
 
+def test_a_model_is_timed_with_the_engine_that_it_parses_with(files):
+    """Its own, unless another is asked for."""
+    own = "hill-climbing:start=mst"
+    args = ("train", "train.conllu", "-o", "own.model", "--factors", "link,grand", "--epochs", "1")
+    assert parser(*args, "--engine", own, cwd=files)[0] == 0
+    args = ("eval", "test.conllu", "--model", "own.model", "--json")
+    (row,) = json.loads(parser(*args, cwd=files)[1])
+    assert row["engine"] == own
+    _, parsed, _ = parser("parse", "own.model", "test.conllu", cwd=files)
+    (files / "own.conllu").write_text(parsed, encoding="utf-8")
+    of_trees = json.loads(parser("eval", "test.conllu", "own.conllu", "--json", cwd=files)[1])
+    assert row["UAS"] == pytest.approx(of_trees["uas"])
+
+
 def test_exact_goes_on_until_trees_are_proved_best(second):
     args = ["eval", "test.conllu", "--model", "second.model"]
     few = "dual-decomposition:iterations=3,sweeps=0,nodes=0"
