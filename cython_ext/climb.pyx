@@ -472,8 +472,10 @@ def best(
     cdef int moves = 0
     cdef double score, start
     lay_out(&c, layout, scores, sib, childseq, grand, grandsib, nocross, projective)
+    chart.scores.link, chart.scores.childseq = c.link, c.childseq
+    chart.scores.grand, chart.scores.grandsib = c.grand, c.grandsib
     try:
-        prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, MAX, NULL)
+        prepare(&chart, c.p, single_root, MAX, NULL)
     except MemoryError:
         give_back(c.room, c.size)
         raise

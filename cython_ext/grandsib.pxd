@@ -1,7 +1,7 @@
 # The chart of grandsib.pyx and the steps of its passes.
 from libc.stdint cimport int32_t, int64_t
 
-from cython_ext.layout cimport Layout, Places, triangle
+from cython_ext.layout cimport Places, triangle
 
 
 cdef extern from * nogil:
@@ -256,10 +256,9 @@ cdef inline Py_ssize_t rank(Side* side, Py_ssize_t j) noexcept nogil:
     return side.stride - 3 - side.total + j if side.right else side.total - j
 
 
-cdef int check(what, const double[::1] scores, int64_t count) except -1
-cdef int prepare(Chart* chart, Layout layout, const double[::1] scores,
-                 const double[::1] childseq, const double[::1] grand,
-                 const double[::1] grandsib, bint single_root, int semiring,
+cdef int check(Scores* s, Places* p, const double[::1] scores, const double[::1] childseq,
+               const double[::1] grand, const double[::1] grandsib) except -1
+cdef int prepare(Chart* chart, Places* p, bint single_root, int semiring,
                  Items* expected) except -1
 cdef void begin(Chart* chart) noexcept nogil
 cdef double inside(Chart* chart) noexcept nogil

@@ -38,7 +38,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from cython_ext.blocks cimport borrow, give_back
-from cython_ext.layout cimport Layout, Places, side_count, triangle
+from cython_ext.layout cimport Layout, Places, checked, side_count, triangle
 from cython_ext.semiring cimport LOG, MAX
 
 
@@ -60,25 +60,21 @@ cdef double* lay_out(Items* items, Places* p, double* memory) noexcept nogil:
     return memory + total
 
 
-cdef int check(what, const double[::1] scores, int64_t count) except -1:
-    if scores is not None and scores.shape[0] != count:
-        raise ValueError(f"{count} {what} have {scores.shape[0]} scores")
+cdef int check(Scores* s, Places* p, const double[::1] scores, const double[::1] childseq,
+               const double[::1] grand, const double[::1] grandsib) except -1:
+    s.link = checked("candidate arcs", scores, p.arcs, True)
+    s.childseq = checked("parts childseq", childseq, p.childseq[2 * p.n + 2], True)
+    s.grand = checked("parts grand", grand, p.grand[p.arcs], True)
+    s.grandsib = checked("parts grandsib", grandsib, p.grandsib[p.arcs], True)
     return 0
 
 
-cdef int prepare(Chart* chart, Layout layout, const double[::1] scores,
-                 const double[::1] childseq, const double[::1] grand,
-                 const double[::1] grandsib, bint single_root, int semiring,
+cdef int prepare(Chart* chart, Places* p, bint single_root, int semiring,
                  Items* expected) except -1:
-    """Room for everything, to be given back by the caller."""
-    cdef Places* p = &layout.places
+    """Room for everything, to be given back by the caller; chart.scores are those checked."""
     cdef size_t sizes[3]
     cdef size_t size = item_sizes(p, sizes), tables = 1 if expected == NULL else 2
     cdef double* memory
-    check("candidate arcs", scores, p.arcs)
-    check("parts childseq", childseq, p.childseq[2 * p.n + 2])
-    check("parts grand", grand, p.grand[p.arcs])
-    check("parts grandsib", grandsib, p.grandsib[p.arcs])
     size = ((tables * size + 2 * p.n) * sizeof(double) + 2 * (p.n + 1) * sizeof(Side)
             + 2 * (p.n + 2) * sizeof(int))
     memory = <double*>borrow(size, &chart.size)
@@ -86,15 +82,7 @@ cdef int prepare(Chart* chart, Layout layout, const double[::1] scores,
     chart.room = memory
     chart.p = p
     chart.single_root, chart.semiring = single_root, semiring
-    chart.siblings = childseq is not None or grandsib is not None
-    chart.scores.link = &scores[0]
-    chart.scores.childseq = chart.scores.grand = chart.scores.grandsib = NULL
-    if childseq is not None:
-        chart.scores.childseq = &childseq[0]
-    if grand is not None and grand.shape[0]:     # with one word no arc is below an arc
-        chart.scores.grand = &grand[0]
-    if grandsib is not None:
-        chart.scores.grandsib = &grandsib[0]
+    chart.siblings = chart.scores.childseq != NULL or chart.scores.grandsib != NULL
     chart.width = p.n + 2
     chart.column = lay_out(&chart.items, p, memory)
     if expected != NULL:
@@ -507,12 +495,13 @@ def best_tree(
 ):
     """Score of the best tree, or -inf, and ``heads`` undefined, when there is none.
 
-    Sizes are checked.  Releases the GIL.  O(n^4) time over all arcs, O(n^2 K^2) with K heads and K
-    children a word.  O(arcs n) memory.
+    ValueError for NaN, inf, or another number of scores.  Releases the GIL.  O(n^4) time over all
+    arcs, O(n^2 K^2) with K heads and K children a word.  O(arcs n) memory.
     """
     cdef Chart chart
     cdef double value
-    prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, MAX, NULL)
+    check(&chart.scores, &layout.places, scores, childseq, grand, grandsib)
+    prepare(&chart, &layout.places, single_root, MAX, NULL)
     with nogil:
         value = inside(&chart)
         if value > -INFINITY:
@@ -545,7 +534,8 @@ def expectations(
     counts.childseq = NULL if childseq is None else &childseq_marginals[0]
     counts.grand = NULL if grand is None or grand.shape[0] == 0 else &grand_marginals[0]
     counts.grandsib = NULL if grandsib is None else &grandsib_marginals[0]
-    prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, LOG, &expected)
+    check(&chart.scores, &layout.places, scores, childseq, grand, grandsib)
+    prepare(&chart, &layout.places, single_root, LOG, &expected)
     with nogil:
         log_z = inside(&chart)
         if log_z > -INFINITY:

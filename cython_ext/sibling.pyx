@@ -31,8 +31,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
 from cython_ext.blocks cimport borrow, give_back
-from cython_ext.grandsib cimport check, log_rows, max_rows, share_rows
-from cython_ext.layout cimport Layout, Places, side_count, triangle
+from cython_ext.grandsib cimport log_rows, max_rows, share_rows
+from cython_ext.layout cimport Layout, Places, checked, side_count, triangle
 from cython_ext.semiring cimport LOG, MAX
 
 
@@ -390,17 +390,13 @@ cdef int prepare(Chart* c, Layout layout, const double[::1] link, const double[:
     cdef size_t n = p.n
     cdef size_t size = (3 * (n + 1) * (n + 2) + 2 * (p.arcs + 2 * (n + 1)) + n + 1) * sizeof(double)
     cdef double* at
-    check("candidate arcs", link, p.arcs)
-    check("parts childseq", childseq, p.childseq[2 * n + 2])
+    c.link = checked("candidate arcs", link, p.arcs, True)
+    c.childseq = checked("parts childseq", childseq, p.childseq[2 * n + 2], True)
     c.room = borrow((1 if counts == NULL else 2) * size + 2 * (n + 1) * sizeof(Side)
                     + (p.arcs + 8 * (n + 1)) * sizeof(int), &c.size)
     c.p, c.n, c.width = p, p.n, p.n + 2
     c.semiring, c.single_root = MAX if counts == NULL else LOG, single_root
     c.full = p.arcs == p.n * p.n
-    c.link = &link[0]
-    c.childseq = NULL
-    if childseq is not None:
-        c.childseq = &childseq[0]
     at = lay_out(&c.items, <double*>c.room, n, p.arcs)
     if counts != NULL:
         memset(at, 0, size)

@@ -45,6 +45,8 @@ class SecondOrder(Engine):
         ------
         GraphError
             For a graph with other families, or not projective.
+        ValueError
+            For a score that is NaN or inf; -inf forbids an arc or a part.
         NoTreeError
             If the candidate arcs hold no projective tree.
         """

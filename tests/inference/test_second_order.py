@@ -321,3 +321,16 @@ def test_arrays_of_the_wrong_length_are_refused():
             short = replace(graph, parts={family: graph.parts[family][:-1]})
             with pytest.raises(ValueError, match=f"parts {family} have"):
                 engine.best(short)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_scores_without_a_meaning_are_refused(bad):
+    graph = random_graph(np.random.default_rng(0), 3, PARTS, True)
+    for engine in (SIBLING, GRANDPARENT, GRANDSIBLING):
+        for family in engine.families:
+            own = {f: graph.parts[f].copy() for f in engine.families - {"link"}}
+            scores = graph.scores.copy()
+            (own[family] if family in own else scores)[-1] = bad
+            for call in (engine.best, engine.expectations):
+                with pytest.raises(ValueError, match="not finite"):
+                    call(replace(graph, scores=scores, parts=own))
