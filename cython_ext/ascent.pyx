@@ -943,13 +943,12 @@ def solve(
     int nodes,                   # IN    at most so many problems of branch and bound
     double known,                # IN    score of a tree that is known; -inf without
     double split,                # IN    share of an arc's score that multipliers are above
-    bint warm,                   # IN    start at the multipliers; else words have all of the scores
-                                 #       and the most that parts may add
-    double[:, ::1] multipliers,  # INOUT (2, arcs) of dn and up, IN if warm; OUT of the last sweep
-                                 #       before branching
     int[::1] heads,              # OUT   (n+1,) the best tree met, if it scores more than `known`
-    double[::1] values,          # OUT   (arcs,) if bounds meet: 1 of an arc in the tree, else 0;
-                                 #       otherwise scores, -inf of arcs dropped before branching
+    const double[:, ::1] start=None,     # IN   (2, arcs) multipliers; None: words have all of the
+                                         #      scores and the most that parts may add
+    double[:, ::1] multipliers=None,     # OUT  (2, arcs) of dn and up before branching, or None
+    double[::1] left=None,               # OUT  (arcs,) scores, -inf of arcs dropped before
+                                         #      branching, or None
 ):
     """(primal, dual, sweeps, nodes); dual is -inf if there is no tree.
 
@@ -974,8 +973,8 @@ def solve(
         raise
     s.primal, s.dual, s.cuts, s.gap = known, INFINITY, 0.0, INFINITY
     with nogil:
-        if warm:
-            split_scores(&s.d, split, multipliers)
+        if start is not None:
+            split_scores(&s.d, split, start)
             for a in range(n + 1):
                 s.waits[a] = True
             wake_all(&s, n)
@@ -988,11 +987,13 @@ def solve(
             k += 1
             if closed(&s) or s.still:
                 break
-        read_multipliers(&s.d, split, multipliers)
+        if multipliers is not None:
+            read_multipliers(&s.d, split, multipliers)
+        if left is not None:
+            for a in range(arcs):
+                left[a] = scores[a] if s.d.own[a] > -INFINITY else -INFINITY
         if not closed(&s):
             wake_all(&s, n)
-            for a in range(arcs):
-                values[a] = scores[a] if s.d.own[a] > -INFINITY else -INFINITY
         dual = s.dual
         while done < nodes and dual > -INFINITY:
             # The problem at hand is divided, or is done with: the one that was kept last is next.
@@ -1027,9 +1028,6 @@ def solve(
             for a in range(kept):
                 resume(&s, stack + a * size)
                 dual = max(dual, s.dual)
-            if dual - s.primal <= slack(dual) and s.primal > known:
-                for a in range(arcs):
-                    values[a] = heads[layout.places.modifiers[a]] == layout.places.heads[a]
     give_back(stack, stack_size)
     give_back(s.room, s.size)
     give_back(s.d.room, s.d.size)

@@ -44,5 +44,5 @@ cdef double best_tree(Automata* d) noexcept nogil
 cdef double solve_tree(Automata* d) noexcept nogil
 cdef double adjacent(Automata* d, int h, int side, int inner, int outer) noexcept nogil
 cdef double score(Automata* d) noexcept nogil
-cdef void split_scores(Automata* d, double split, double[:, ::1] multipliers) noexcept nogil
+cdef void split_scores(Automata* d, double split, const double[:, ::1] multipliers) noexcept nogil
 cdef void read_multipliers(Automata* d, double split, double[:, ::1] multipliers) noexcept nogil

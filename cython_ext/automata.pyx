@@ -319,7 +319,7 @@ cdef int build(Automata* d, Layout layout, const double[::1] scores,
     return 0
 
 
-cdef void split_scores(Automata* d, double split, double[:, ::1] multipliers) noexcept nogil:
+cdef void split_scores(Automata* d, double split, const double[:, ::1] multipliers) noexcept nogil:
     """Scores of the copies: shares of the arcs' and multipliers."""
     cdef double share = split / 2 if d.choose else split
     cdef int a

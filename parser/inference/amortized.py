@@ -676,8 +676,8 @@ class Amortized(Engine):
     dual
         Of a graph with parts that dual decomposition can use: whether the dual soon after the
         multipliers of a cached result equals the tree's score.  By the engine itself if it has
-        ``bound(graph, known, multipliers)``; otherwise dual decomposition finds multipliers for
-        each solved problem.
+        ``bound(graph, known, multipliers)``, for which ``best(graph, True)`` gives multipliers;
+        otherwise dual decomposition finds them for each solved problem.
     search
         Hill climbing from the best cached tree, and from others that are given.
     bound
@@ -710,6 +710,7 @@ class Amortized(Engine):
         self.constraints = engine.constraints
         self.amortizer = Amortizer(conditions, epsilon=epsilon, tau=tau, cache=cache, debug=debug)
         self._relaxation = engine if hasattr(engine, "bound") else DUAL_DECOMPOSITION
+        self._by_dual = DUAL in self.amortizer.conditions
 
     @property
     def cache(self) -> Cache:
@@ -758,11 +759,12 @@ class Amortized(Engine):
         met: list[np.ndarray] = []
 
         def solver() -> Solution:
-            result = self.engine.best(graph)
+            own = self._relaxation is self.engine and (above is not None or self._by_dual)
+            result = self._relaxation.best(graph, True) if own else self.engine.best(graph)
             fresh.append(result)
             exact = result.certificate is None or result.certificate.optimal
             extra = [result.heads.copy()]
-            if result.multipliers is not None and self._relaxation is self.engine:
+            if own:
                 extra.append(result.multipliers.copy())
             return Solution(ones(graph, families, result.heads), optimal=exact, extra=tuple(extra))
 
@@ -822,8 +824,8 @@ class Amortized(Engine):
         if MARGIN in wanted:
             solution = replace(solution, gap=self._gap(graph, heads))
         usable = graph.parts and set(graph.families) <= self._relaxation.families
-        if (bounds or DUAL in wanted) and len(solution.extra) == 1 and usable:
-            found = self._relaxation.solve(graph)
+        if (bounds or self._by_dual) and len(solution.extra) == 1 and usable:
+            found = self._relaxation.solve(graph, True)
             if found is not None and found.multipliers is not None:
                 solution = replace(solution, extra=(heads, found.multipliers))
         return solution

@@ -87,10 +87,12 @@ class DualDecomposition(Engine):
     def proving(self) -> Engine:
         return replace(self, exact="yes")
 
-    def best(self, graph: ScoredGraph) -> Result:
+    def best(self, graph: ScoredGraph, multipliers: bool = False) -> Result:
         """heads (n+1,) int32, score, certificate, iterations (sweeps and subgradients), converged,
-        multipliers (2, arcs), resolved (subgradients,); arc_values (arcs,), of the tree if it is
-        proved best, else means of the copies.
+        resolved (subgradients,).
+
+        Where subgradients ran, arc_values (arcs,), of the tree if it is proved best, else means of
+        the copies; and there or if asked for, multipliers (2, arcs).
 
         Raises
         ------
@@ -102,7 +104,7 @@ class DualDecomposition(Engine):
             If the candidate arcs hold no tree of the graph's kind.
         """
         self.check(graph)
-        result = self.solve(graph)
+        result = self.solve(graph, multipliers)
         if result is None:
             return best_by_arcs(graph)  # raises, and says which word has no head
         if result.converged:
@@ -119,37 +121,35 @@ class DualDecomposition(Engine):
             converged=bounds.optimal,
         )
 
-    def solve(self, graph: ScoredGraph) -> Result | None:
+    def solve(self, graph: ScoredGraph, multipliers: bool = False) -> Result | None:
         """Without what `best` does when nothing is proved; None if there is no tree.
 
         The result is converged if the tree is proved best.
         """
-        if not self.sweeps:
-            return self.descend(graph, np.zeros((2, len(graph.scores))))
         arcs = len(graph.scores)
-        heads, values = np.empty(len(graph.arcs.offsets), np.int32), np.empty(arcs)
-        multipliers = np.empty((2, arcs))
+        if not self.sweeps:
+            return self.descend(graph, np.zeros((2, arcs)))
+        heads, found = np.empty(len(graph.arcs.offsets), np.int32), None
+        if multipliers:
+            found = np.empty((2, arcs))
         primal, dual, sweeps, _ = ascent.solve(
-            *problem(graph),
-            self.sweeps,
-            self.nodes,
-            NO_SCORE,
-            self.split,
-            False,
-            multipliers,
-            heads,
-            values,
+            *problem(graph), self.sweeps, self.nodes, NO_SCORE, self.split, heads, None, found
         )
         if dual == NO_SCORE:
             return None
         certificate = Certificate(primal, dual)
         if certificate.optimal:
             result = Result(heads, primal)  # arguments by name take longer
-            result.certificate, result.arc_values = certificate, values
-            result.multipliers, result.resolved = multipliers, NOTHING
-            result.iterations = sweeps
+            result.certificate, result.iterations, result.resolved = certificate, sweeps, NOTHING
+            result.multipliers = found
             return result
-        result = self.descend(replace(graph, scores=values), multipliers)
+        # Sweeps once more: they write where they end only if asked to, as that takes a tenth of
+        # the time.
+        found, left = np.empty((2, arcs)), np.empty(arcs)
+        ascent.solve(
+            *problem(graph), self.sweeps, 0, NO_SCORE, self.split, heads.copy(), None, found, left
+        )
+        result = self.descend(replace(graph, scores=left), found)
         assert result is not None  # the arcs of the best tree are not dropped
         if result.score > primal:
             heads, primal = result.heads, result.score
@@ -203,7 +203,6 @@ class DualDecomposition(Engine):
     def bound(self, graph: ScoredGraph, known: float, multipliers: np.ndarray) -> float:
         """From above on what trees score, from the multipliers of an earlier result on, soon; of
         trees that score no more than what is known it may be silent."""
-        multipliers = multipliers.copy()
         if self.sweeps:
             _, dual, _, _ = ascent.solve(
                 *problem(graph),
@@ -211,13 +210,11 @@ class DualDecomposition(Engine):
                 min(self.nodes, DualDecomposition.nodes),
                 known,
                 self.split,
-                known > NO_SCORE,
-                multipliers,
                 np.empty(graph.n + 1, np.int32),
-                np.empty(len(graph.scores)),
+                multipliers if known > NO_SCORE else None,
             )
             return max(known, dual)
-        found = replace(self, iterations=PROOF_ITERATIONS).descend(graph, multipliers)
+        found = replace(self, iterations=PROOF_ITERATIONS).descend(graph, multipliers.copy())
         return known if found is None else max(known, found.certificate.dual)
 
 
@@ -241,17 +238,9 @@ def prove(
     """A tree between bounds, proved best: by branch and bound over head automata, if they have all
     the families; then by an integer program, within its time limit."""
     if not bounds.optimal and graph.families <= DualDecomposition.families:
-        heads, multipliers = heads.copy(), np.zeros((2, len(graph.scores)))
+        heads = heads.copy()
         primal, dual, _, _ = ascent.solve(
-            *problem(graph),
-            DualDecomposition.sweeps,
-            PROOF_NODES,
-            bounds.primal,
-            0.0,
-            False,
-            multipliers,
-            heads,
-            np.empty(len(graph.scores)),
+            *problem(graph), DualDecomposition.sweeps, PROOF_NODES, bounds.primal, 0.0, heads
         )
         bounds = Certificate(primal, max(primal, min(dual, bounds.dual)))
     return (heads, bounds) if bounds.optimal else decide(graph, heads, bounds)

@@ -811,8 +811,10 @@ class Dual(Engine):
     def __init__(self):
         self.asked = []
 
-    def best(self, graph):
+    def best(self, graph, multipliers=False):
         best = Enumerator().best(graph)
+        if not multipliers:
+            return best
         return replace(best, multipliers=np.arange(len(graph.scores), dtype=float))
 
     def bound(self, graph, known, multipliers):

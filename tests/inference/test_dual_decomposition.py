@@ -215,7 +215,7 @@ def test_a_certificate_can_be_checked_from_its_multipliers():
     for _ in range(40):
         graph = random_graph(rng, 5, PARTS)
         for engine in (DUAL_DECOMPOSITION, SUBGRADIENTS):
-            result = engine.best(graph)
+            result = engine.best(graph, multipliers=True)
             proof = engine.certifies(graph, result.heads, result.multipliers)
             assert proof == result.converged
             certified += proof
@@ -269,7 +269,7 @@ def test_large_scores_and_many_words():
     rng = np.random.default_rng(12)
     for n, scale in ((30, 1e4), (120, 1.0)):
         graph = random_graph(rng, n, (CHILDSEQ, GRAND), arcs=5 * n, scale=scale)
-        result = DualDecomposition(50).best(graph)
+        result = DualDecomposition(50).best(graph, multipliers=True)
         check(graph, result)
         assert np.isfinite(result.multipliers).all()
 
