@@ -49,7 +49,7 @@ one, and not in whole.
 from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from cython_ext.automata cimport (
     Automata, best_tree, build, fits, read_multipliers, score, split_scores,
@@ -65,6 +65,10 @@ cdef extern from "chains.h":
                          const double* more, const char* sure, Py_ssize_t count, Py_ssize_t rows,
                          double share, double top, double tie, double* F,
                          double* change) noexcept nogil
+    void collect(const double* seq, const int* at, Py_ssize_t count, double* to) noexcept nogil
+    void gather(double add, const double* grand, const int64_t* places, Py_ssize_t rows,
+                double* to) noexcept nogil
+    void add_rows(const double* x, const double* y, Py_ssize_t rows, double* to) noexcept nogil
     void most_between(const double* seq, Py_ssize_t count, double* most,
                       Py_ssize_t step) noexcept nogil
     void most_of_rows(const double* grand, const int* skip, Py_ssize_t heads, Py_ssize_t count,
@@ -78,14 +82,17 @@ cdef int NODE_SWEEPS = 4                 # at most, of a problem of branch and b
 cdef double LITTLE = 0.1                 # of the gap, if a cycle is better by no more
 cdef double APART = 0.1                  # of the gap, that the arcs of a decision best differ by
 cdef double FALL = 0.1                   # of the gap in a sweep; else the dual does not fall
+cdef int NONE = -1                       # no arc
+cdef double[2] KEEPS                     # what `own` of an arc gets that is dropped, or kept
+KEEPS[0], KEEPS[1] = -INFINITY, 0.0
 
 
 cdef struct Side:                        # SCRATCH: what is left of one side of an automaton
     int count
     int* kids                            # (count,) arcs to the children
-    int* others                          # (width,) the best other arcs into them
     char* sure                           # (width,) the child's head is known
-    double* V                            # (rows,) as in automata.pyx
+    const double* V                      # (rows,) as in automata.pyx
+    double* none                         # (rows,) the same without children
     double* N                            # (width, rows) as in chains.h, and the next
     double* E
     const double* seq
@@ -130,6 +137,8 @@ cdef struct Ascent:
     int* cycle                           # (n+1,) words
     char* awake                          # (arcs,)
     int* order                           # (n+1,) of visits
+    int* scored                          # (n+1,) picks after the last sweep
+    bint straight                        # they were a tree
     int* at                              # (width,) places of START, the children, END
     double* most                         # (1 + 2 widest,)
     int widest                           # children of a head
@@ -159,21 +168,20 @@ cdef void weigh(Ascent* s, int side) noexcept nogil:
     cdef Places* p = d.p
     cdef Side* own = &s.sides[side]
     cdef int count = own.count, i, j, r, rows = s.width
-    cdef int64_t start = p.childseq[2 * s.h + side], block, row, k = 0
-    cdef bint whole = count == side_count(p, s.h, side)
+    cdef int64_t start = p.childseq[2 * s.h + side], block, row, k
     cdef const double* parts
-    own.more = NULL
-    if whole and d.childseq != NULL and not s.lone:
-        own.seq = d.childseq + start
+    own.seq, own.more = own.own_seq, NULL
+    if d.childseq == NULL:
+        memset(own.own_seq, 0, triangle(count + 2) * sizeof(double))
+    elif count < side_count(p, s.h, side) or s.lone:
+        collect(d.childseq + start, s.at, count, own.own_seq)
     else:
-        own.seq = own.own_seq
+        own.seq = d.childseq + start
+    if s.lone:                           # one child, and no more
         for j in range(1, count + 2):
-            row = start + triangle(s.at[j])
             for i in range(j):
-                own.own_seq[k] = d.childseq[row + s.at[i]] if d.childseq != NULL else 0.0
-                if s.lone and (i == 0) != (j <= count):
-                    own.own_seq[k] = -INFINITY
-                k += 1
+                if (i == 0) != (j <= count):
+                    own.own_seq[triangle(j) + i] = -INFINITY
     if s.chooses and d.grandsib != NULL:
         own.more = own.own_more
         block = start - p.childseq[2 * s.h]
@@ -193,7 +201,7 @@ cdef void look_out(Ascent* s, int side) noexcept nogil:
     cdef Places* p = d.p
     cdef Side* own = &s.sides[side]
     cdef int* kids = kids_of(s, s.h, side)
-    cdef int awake = s.n_kids[2 * s.h + side], count = 0, rows = s.width, r, j, m, b, arc = 0
+    cdef int awake = s.n_kids[2 * s.h + side], count = 0, rows = s.width, r, j, m, b
     cdef int64_t none
     cdef double dn, rival
     cdef double* to
@@ -209,20 +217,12 @@ cdef void look_out(Ascent* s, int side) noexcept nogil:
         s.at[count] = outward(p, b)
         own.sure[count] = s.n_rows[m] == 1
         if not own.sure[count]:
-            arc, rival = s.pick[m], s.top[m]
-            if arc == b:
-                rival = second(s, m, &arc)
-            own.others[count - 1] = arc
+            rival = second(s, m) if s.pick[m] == b else s.top[m]
             d.dn[b] += d.own[b] - rival
             d.own[b] = rival
         to, dn = N + count * rows, d.dn[b]
-        if s.chooses and d.grand != NULL:
-            grand = d.grand + p.rank[b]
-            for r in range(rows):
-                to[r] = dn + grand[s.grand[r]]
-        else:
-            for r in range(rows):
-                to[r] = dn
+        grand = d.grand + p.rank[b] if s.chooses and d.grand != NULL else NULL
+        gather(dn, grand, s.grand, rows, to)
         if s.place[m]:
             to[s.place[m] - 1] = -INFINITY
     own.kids, own.count = kids, count
@@ -230,17 +230,17 @@ cdef void look_out(Ascent* s, int side) noexcept nogil:
     if count == 0:
         none = p.childseq[2 * s.h + side] + triangle(side_count(p, s.h, side) + 1)
         dn = d.childseq[none] if d.childseq != NULL else 0.0
+        own.V = own.none
         for r in range(rows):
-            own.V[r] = -INFINITY if s.lone else dn
+            own.none[r] = -INFINITY if s.lone else dn
         if s.chooses and d.grandsib != NULL:
             for r in range(s.heads):
-                own.V[r] += d.grandsib[p.grandsib[s.arc[r]] + none - p.childseq[2 * s.h]]
+                own.none[r] += d.grandsib[p.grandsib[s.arc[r]] + none - p.childseq[2 * s.h]]
         return
     s.at[0], s.at[count + 1] = 0, side_count(p, s.h, side) + 1
     weigh(s, side)
     look_outwards(N, own.seq, own.more, own.sure, count, rows, own.E)
-    for r in range(rows):
-        own.V[r] = own.E[r]
+    own.V = own.E
 
 
 cdef double hand_out(Ascent* s, int side, double top) noexcept nogil:
@@ -253,8 +253,7 @@ cdef double hand_out(Ascent* s, int side, double top) noexcept nogil:
     cdef int* kids = own.kids
     cdef int count = own.count, rows = s.width, r, j, b, m
     cdef double rival
-    for r in range(rows):
-        s.W[r] = s.up[r] + s.sides[1 - side].V[r]
+    add_rows(s.up, s.sides[1 - side].V, rows, s.W)
     top = share_inwards(s.W, own.N, own.E, own.seq, own.more, own.sure, count, rows, SHARE, top,
                         slack(top), s.F, s.change)
     for j in range(1, count + 1):
@@ -270,21 +269,35 @@ cdef double hand_out(Ascent* s, int side, double top) noexcept nogil:
             if s.change[j] > 0.0:
                 choose(s, m, b, d.own[b])
             elif s.pick[m] == b:
-                choose(s, m, own.others[j - 1], rival)
-    for r in range(rows):
-        own.V[r] = s.F[(count + 1) * rows + r]
+                choose(s, m, leader(s, m, b), rival)
+    own.V = s.F + (count + 1) * rows
     return top
 
 
-cdef double second(Ascent* s, int m, int* arc) noexcept nogil:
-    """The largest `own` into a word but for its pick's, and its arc."""
+cdef double second(Ascent* s, int m) noexcept nogil:
+    """The largest `own` into a word but for its pick's."""
+    cdef int* rows = s.rows + s.d.p.offsets[m - 1]
+    cdef double best = -INFINITY, next = -INFINITY, value
+    cdef int i
+    for i in range(s.n_rows[m]):         # without branches that cannot be foretold
+        value = s.d.own[rows[i]]
+        next = max(next, min(best, value))
+        best = max(best, value)
+    return next
+
+
+cdef int leader(Ascent* s, int m, int but) noexcept nogil:
+    """The arc with the largest `own` into a word but for one, which it is if there is no other."""
     cdef int* rows = s.rows + s.d.p.offsets[m - 1]
     cdef double best = -INFINITY
-    cdef int i
+    cdef bint better
+    cdef int i, a, arc = but
     for i in range(s.n_rows[m]):
-        if rows[i] != s.pick[m] and s.d.own[rows[i]] > best:
-            best, arc[0] = s.d.own[rows[i]], rows[i]
-    return best
+        a = rows[i]
+        better = (s.d.own[a] > best) & (a != but)
+        best = s.d.own[a] if better else best
+        arc = a if better else arc
+    return arc
 
 
 cdef void wake(Ascent* s, int arc) noexcept nogil:
@@ -331,19 +344,12 @@ cdef void choose(Ascent* s, int m, int arc, double top) noexcept nogil:
 
 cdef void choose_all(Ascent* s) noexcept nogil:
     """The best arcs into all words; their heads wait."""
-    cdef int m, i, pick
-    cdef double best
-    cdef bint better
-    cdef int* rows
+    cdef int m
     for m in range(1, s.d.p.n + 1):
-        rows = s.rows + s.d.p.offsets[m - 1]
-        best, pick = -INFINITY, 0
-        for i in range(s.n_rows[m]):
-            better = s.d.own[rows[i]] > best
-            best = s.d.own[rows[i]] if better else best
-            pick = rows[i] if better else pick
-        s.top[m], s.pick[m] = best, pick
+        s.top[m], s.pick[m] = -INFINITY, 0
         if s.n_rows[m]:
+            s.pick[m] = max(leader(s, m, NONE), 0)
+            s.top[m] = s.d.own[s.pick[m]]
             s.waits[s.d.p.heads[s.pick[m]]] = True
             wake(s, s.pick[m])
 
@@ -380,6 +386,7 @@ cdef void visit(Ascent* s, int h) noexcept nogil:
     cdef Places* p = d.p
     cdef int r, side, j, a, best = 0
     cdef double top, change, share
+    cdef bint better
     s.h, s.chooses, s.lone = h, d.choose and h > 0, h == 0 and d.single_root
     s.heads = s.n_rows[h] if s.chooses else 1
     s.arc = s.rows + p.offsets[h - 1] if h else NULL
@@ -397,22 +404,23 @@ cdef void visit(Ascent* s, int h) noexcept nogil:
     for r in range(s.heads, s.width):
         s.up[r], s.grand[r] = -INFINITY, s.grand[0]
     if h == 0:
-        s.sides[0].count = 0
+        s.sides[0].count, s.sides[0].V = 0, s.sides[0].none
         for r in range(s.width):
-            s.sides[0].V[r] = 0.0
+            s.sides[0].none[r] = 0.0
     for side in range(0 if h else 1, 2):
         look_out(s, side)
-    for r in range(s.heads if s.chooses else 0):
-        s.place[p.heads[s.arc[r]]] = 0
     top = -INFINITY
     for r in range(s.heads):
-        change = s.up[r] + s.sides[0].V[r] + s.sides[1].V[r]
-        if change > top:
-            top, best = change, r
+        s.W[r] = s.up[r] + s.sides[0].V[r] + s.sides[1].V[r]
+        better = s.W[r] > top
+        top = s.W[r] if better else top
+        best = r if better else best
+        if s.chooses:
+            s.place[p.heads[s.arc[r]]] = 0
     if s.chooses and top > -INFINITY:
         share = SHARE if s.sides[0].count + s.sides[1].count else 1.0
         for r in range(s.heads):
-            change = share * (s.up[r] + s.sides[0].V[r] + s.sides[1].V[r] - top)
+            change = share * (s.W[r] - top)
             if change > -INFINITY:
                 d.own[s.arc[r]] += change
                 d.up[s.arc[r]] -= change
@@ -446,7 +454,7 @@ cdef bint drop(Ascent* s, double gap) noexcept nogil:
         for i in range(s.n_rows[m]):     # without branches that cannot be foretold
             a = rows[i]
             kept = d.own[a] >= least
-            d.own[a] = d.own[a] if kept else -INFINITY
+            d.own[a] += KEEPS[kept]
             rows[count] = a
             count += kept
         found |= count < s.n_rows[m]
@@ -465,7 +473,6 @@ cdef void lose(Ascent* s) noexcept nogil:
     """Drops the arcs that were forbidden."""
     cdef int m, i, count, arc
     cdef int* rows
-    cdef double top
     s.loses = s.still = False
     for m in range(1, s.d.p.n + 1):
         if not s.lost[m]:
@@ -478,9 +485,8 @@ cdef void lose(Ascent* s) noexcept nogil:
                 count += 1
         s.n_rows[m] = count
         if s.d.own[s.pick[m]] == -INFINITY:
-            arc = s.pick[m]
-            top = second(s, m, &arc)
-            choose(s, m, arc, top)
+            arc = leader(s, m, s.pick[m])
+            choose(s, m, arc, s.d.own[arc])
 
 
 cdef void close_paths(Ascent* s) noexcept nogil:
@@ -513,13 +519,13 @@ cdef void favour(Ascent* s, int m, double gain) noexcept nogil:
 
 cdef void part(Ascent* s) noexcept nogil:
     """Makes the dual smaller where picks cross: a tree has another arc into one of the words."""
-    cdef int m, k, arc = 0
+    cdef int m, k
     cdef const int32_t* heads = s.d.p.heads
     cdef double least
     for m in range(2, s.d.p.n + 1):
         for k in range(1, m):
             if cross(heads[s.pick[m]], m, heads[s.pick[k]], k):
-                least = min(s.top[m] - second(s, m, &arc), s.top[k] - second(s, k, &arc))
+                least = min(s.top[m] - second(s, m), s.top[k] - second(s, k))
                 s.cuts += least
                 if least > 0.0 and least < INFINITY:
                     s.still = False
@@ -664,7 +670,7 @@ cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
     cdef Automata* d = &s.d
     cdef int n = d.p.n, h, m
     cdef double value = 0.0, words = 0.0, tree, found, gap, apart
-    cdef bint crooked = False
+    cdef bint known
     if d.projective:
         uncross(s)
     s.still = True
@@ -680,11 +686,17 @@ cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
     for m in range(1, n + 1):
         words += s.top[m]
         d.into[m], d.heads[m] = s.pick[m], d.p.heads[s.pick[m]]
+    if words == -INFINITY:
+        s.dual = -INFINITY
+        return
     tree = words
-    if words > -INFINITY and not fits(d):
+    known = s.straight and memcmp(s.scored, s.pick, (n + 1) * sizeof(int)) == 0
+    if not known:
+        memcpy(s.scored, s.pick, (n + 1) * sizeof(int))
+        s.straight = fits(d)
+    if not s.straight:
         found, apart = s.cuts, one_root(s) if d.single_root else 0.0
         open_cycles(s)
-        crooked = True
         s.still = s.still and s.cuts == found
         if s.cuts == INFINITY:
             tree = -INFINITY
@@ -694,13 +706,14 @@ cdef void sweep(Ascent* s, int[::1] heads) noexcept nogil:
         s.dual = -INFINITY
         return
     s.dual = min(s.dual, value + min(words, tree) - s.cuts)
-    found = score(d)
-    if found > s.primal:
-        s.primal = found
-        memcpy(&heads[0], d.heads, (n + 1) * sizeof(int))
+    if not known:
+        found = score(d)
+        if found > s.primal:
+            s.primal = found
+            memcpy(&heads[0], d.heads, (n + 1) * sizeof(int))
     if closed(s):
         return
-    if crooked:
+    if not s.straight:
         if d.projective:
             part(s)
             s.dual = min(s.dual, value + words - s.cuts)
@@ -720,10 +733,10 @@ cdef bint undecided(Ascent* s, int* word) noexcept nogil:
     """
     cdef double margin, least = INFINITY
     cdef bint differs, best = False
-    cdef int m, arc = 0
+    cdef int m
     for m in range(1, s.d.p.n + 1):
         if s.n_rows[m] > 1:
-            margin = fabs(s.top[m] - second(s, m, &arc) - APART * (s.dual - s.primal))
+            margin = fabs(s.top[m] - second(s, m) - APART * (s.dual - s.primal))
             differs = s.d.into[m] != s.pick[m]
             if (differs and not best) or (differs == best and margin < least):
                 best, least, word[0] = differs, margin, m
@@ -889,12 +902,12 @@ cdef int furnish(Ascent* s) except -1:
     s.ints = 2 * p.arcs + 6 * (n + 1)
     s.room = borrow(((5 * width + 5) * rows + 2 * table + width + n + 1
                      + 2 * s.widest + 1) * sizeof(double)
-                    + (s.ints + 3 * width + 3 * (n + 1)) * sizeof(int)
+                    + (s.ints + width + 4 * (n + 1)) * sizeof(int)
                     + 2 * width + n + 1 + p.arcs, &s.size)
     at = <double*>s.room
     for side in range(2):
         s.sides[side].N, s.sides[side].E = at, at + width * rows
-        s.sides[side].V = at + 2 * width * rows
+        s.sides[side].none = at + 2 * width * rows
         s.sides[side].own_seq = at + (2 * width + 1) * rows
         s.sides[side].own_more = s.sides[side].own_seq + pairs
         at = s.sides[side].own_seq + table
@@ -909,19 +922,20 @@ cdef int furnish(Ascent* s) except -1:
     s.waits = s.n_kids + 2 * (n + 1)
     s.idle = s.waits + n + 1
     s.order = s.idle + n + 1
-    s.at = s.order + n + 1
+    s.scored = s.order + n + 1
+    s.at = s.scored + n + 1
     s.place = s.at + width
     s.cycle = s.place + n + 1
-    s.awake = <char*>(s.cycle + n + 1 + 2 * width) + 2 * width
+    s.awake = <char*>(s.cycle + n + 1) + 2 * width
     s.lost = s.awake + p.arcs
-    s.loses = False
+    s.loses = s.straight = False
+    s.pick[0] = NONE
     memset(s.lost, 0, n + 1)
     memset(s.place, 0, (n + 1) * sizeof(int))
     memset(s.awake, 0, p.arcs)
     memset(s.n_kids, 0, 2 * (n + 1) * sizeof(int))
     for side in range(2):
         s.sides[side].sure = s.awake - (2 - side) * width
-        s.sides[side].others = s.cycle + n + 1 + side * width
     for h in range(n + 1):
         s.n_rows[h] = s.idle[h] = 0
         for a in range(p.offsets[h - 1] if h else 0, p.offsets[h] if h else 0):

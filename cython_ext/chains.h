@@ -22,7 +22,7 @@
 
 INLINE index_t before(index_t row)
 {
-    return row * (row - 1) / 2;
+    return (row * (row - 1)) >> 1;
 }
 
 /* best = max(best, x + weight + more), one group of LANES; more may be NULL */
@@ -191,47 +191,71 @@ KERNEL double share_inwards(const double *W, const double *N, const double *E, c
     SHAPES(INWARDS)
 }
 
-/* max_i seq[j, i] - seq[k, i], i < j */
-INLINE double most_before(const double *seq, index_t j, index_t k)
+/* seq of the places at[i] alone */
+INLINE void collect(const double *seq, const int *at, index_t count, double *to)
 {
-    const double *own = seq + before(j), *other = seq + before(k);
-    double best[LANES], top;
-    index_t i = 0;
-    FOR_LANES { best[lane] = -INFINITY; }
-    for (; i + LANES <= j; i += LANES)
-        FOR_LANES {
-            double term = own[i + lane] - other[i + lane];
-            best[lane] = term > best[lane] ? term : best[lane];
-        }
-    top = i ? largest(best) : -INFINITY;
-    for (; i < j; i++)
-        top = own[i] - other[i] > top ? own[i] - other[i] : top;
-    return top;
-}
-
-/* most[step * (j - 1)] = max_{i<j<k} seq[j, i] + seq[k, j] - seq[k, i]: what the j-th child adds
- * between two others. */
-INLINE void between(const double *seq, index_t count, double *most, index_t step)
-{
-    for (index_t j = 1; j <= count; j++) {
-        double best = -INFINITY;
-        for (index_t k = j + 1; k <= count + 1; k++) {
-            double term = most_before(seq, j, k) + seq[before(k) + j];
-            best = term > best ? term : best;
-        }
-        most[step * (j - 1)] = best;
+    for (index_t j = 1; j <= count + 1; j++) {
+        const double *row = seq + before(at[j]);
+        for (index_t i = 0; i < j; i++)
+            *to++ = row[at[i]];
     }
 }
 
+/* to[r] = add + grand[places[r]]; without the second if it is NULL.  Written out, since loads from
+ * here and there are not vectorised, and a loop of them is not unrolled. */
+INLINE void gather(double add, const double *grand, const int64_t *places, index_t rows, double *to)
+{
+    if (grand)
+        for (index_t r = 0; r < rows; r += LANES) {
+            to[r] = add + grand[places[r]];
+            to[r + 1] = add + grand[places[r + 1]];
+            to[r + 2] = add + grand[places[r + 2]];
+            to[r + 3] = add + grand[places[r + 3]];
+        }
+    else
+        for (index_t r = 0; r < rows; r += LANES)
+            FOR_LANES { to[r + lane] = add; }
+}
+
+/* to[r] = x[r] + y[r] */
+INLINE void add_rows(const double *x, const double *y, index_t rows, double *to)
+{
+    for (index_t r = 0; r < rows; r += LANES)
+        FOR_LANES { to[r + lane] = x[r + lane] + y[r + lane]; }
+}
+
+/* most[step * (j - 1)] = max_{i<j<k} seq[j, i] - seq[k, i] + seq[k, j]: what the j-th child adds
+ * between two others. */
 KERNEL void most_between(const double *seq, index_t count, double *most, index_t step)
 {
-    switch (count) {
-    case 0: break;
-    case 1: between(seq, 1, most, step); break;
-    case 2: between(seq, 2, most, step); break;
-    case 3: between(seq, 3, most, step); break;
-    default: between(seq, count, most, step);
-    }
+    static const double masks[2 * LANES - 1] = {
+        0.0, 0.0, 0.0, 0.0, -INFINITY, -INFINITY, -INFINITY};
+    if (count == 1)
+        most[0] = seq[0] - seq[1] + seq[2];
+    else if (count == 2) {
+        double x = seq[0] - seq[1] + seq[2], y = seq[0] - seq[3] + seq[4];
+        most[0] = x > y ? x : y;
+        x = seq[1] - seq[3], y = seq[2] - seq[4];
+        most[step] = (x > y ? x : y) + seq[5];
+    } else
+        for (index_t j = 1; j <= count; j++) {
+            /* The last group overlaps the one before, or goes on into other rows. */
+            const double *mask = masks + (j < LANES ? LANES - j : 0);
+            double top[LANES];
+            FOR_LANES { top[lane] = -INFINITY; }
+            for (index_t i = 0; i < j; i += LANES) {
+                index_t at = i + LANES <= j || i == 0 ? i : j - LANES;
+                const double *own = seq + before(j) + at;
+                for (index_t k = j + 1; k <= count + 1; k++) {
+                    const double *row = seq + before(k);
+                    FOR_LANES {
+                        double term = own[lane] - row[at + lane] + row[j] + mask[lane];
+                        top[lane] = term > top[lane] ? term : top[lane];
+                    }
+                }
+            }
+            most[step * (j - 1)] = largest(top);
+        }
 }
 
 /* most[k] = max_g grand[g, k], but those where skip[g] = k + 1.  most has room for one more, before

@@ -17,7 +17,7 @@ cdef enum:
 
 cdef inline int64_t triangle(int64_t row) noexcept nogil:
     """Entries before this row of a triangle: row 1 has one entry, row 2 two, ..."""
-    return row * (row - 1) // 2
+    return row * (row - 1) >> 1
 
 
 cdef struct Places:
