@@ -15,13 +15,21 @@ the last line for one x after the other.  No line makes the dual larger:
 
 At the start words have all of the scores, and what parts may add to an arc at most,
 
-    own[h -> x] = s + max_g grand[g -> h, x] + max_{i<x<j} seq[i, x] + seq[x, j] - seq[i, j]
+    own[h -> x] = s + max_g grand[g -> h, x] + max_{i<x} seq[i, x] + seq[x, END] - seq[i, END]
 
-Then an automaton wants no child, and whatever children it has, -dn[h -> x] is no less than what x
-adds.  So x may be left out of the automaton, exactly, for as long as dn stays the same: it sleeps
-until h -> x is the best arc into x.  And an automaton waits for a visit only where the best arcs
-into words are others than it would have: when none waits they agree on D.  One with no child awake
-keeps nothing back, SHARE = 1, and has nothing more to say until one wakes: it is idle.
+Then an automaton wants no child: of any children it may leave out the outermost.  So x may be left
+out of the automaton, exactly, for as long as dn stays the same: it sleeps until h -> x is the best
+arc into x.  When a child k wakes, each x asleep between h and k is given what it may add before k
+and not before END,
+
+    max_{i<x} seq[i, x] + seq[x, k] - seq[i, k]
+
+so that of any children the outermost asleep may be left out: own[h -> x] gets more, at no cost while
+another arc into x is as good; else x wakes, too.
+
+An automaton waits for a visit only where the best arcs into words are others than it would have:
+when none waits they agree on D.  One with no child awake keeps nothing back, SHARE = 1, and has
+nothing more to say until one wakes: it is idle.
 
 After each sweep over those that wait, the best tree by own is scored, and tree(own) in place of the
 sum over words is a smaller dual.  Where the best arcs into words are a cycle, all arcs that enter
@@ -69,8 +77,9 @@ cdef extern from "chains.h":
     void gather(double add, const double* grand, const int64_t* places, Py_ssize_t rows,
                 double* to) noexcept nogil
     void add_rows(const double* x, const double* y, Py_ssize_t rows, double* to) noexcept nogil
-    void most_between(const double* seq, Py_ssize_t count, double* most,
-                      Py_ssize_t step) noexcept nogil
+    double most_before(const double* seq, Py_ssize_t j, Py_ssize_t k) noexcept nogil
+    void most_at_end(const double* seq, Py_ssize_t count, double* most,
+                     Py_ssize_t step) noexcept nogil
     void most_of_rows(const double* grand, const int* skip, Py_ssize_t heads, Py_ssize_t count,
                       double* most) noexcept nogil
 
@@ -136,6 +145,9 @@ cdef struct Ascent:
     bint still                           # a sweep did nothing, nor would another
     int* cycle                           # (n+1,) words
     char* awake                          # (arcs,)
+    int* woken                           # (arcs,) children that woke; `rouse` is to be called
+    int n_woken
+    double* adds                         # (arcs,) what a child asleep may add to CHILDSEQ parts
     int* order                           # (n+1,) of visits
     int* scored                          # (n+1,) picks after the last sweep
     bint straight                        # they were a tree
@@ -308,12 +320,79 @@ cdef void wake(Ascent* s, int arc) noexcept nogil:
     cdef int* kids = kids_of(s, h, side)
     if not s.awake[arc]:
         s.awake[arc] = True
+        s.woken[s.n_woken] = arc
+        s.n_woken += 1
         j = s.n_kids[2 * h + side]
         s.n_kids[2 * h + side] += 1
         while j and (p.modifiers[kids[j - 1]] > m) == side and p.modifiers[kids[j - 1]] != m:
             kids[j] = kids[j - 1]
             j -= 1
         kids[j] = arc
+
+
+cdef double insertion(Automata* d, int h, int side, int a, int j, int k) noexcept nogil:
+    """What the j-th child on a side adds to CHILDSEQ and GRANDSIB parts before the k-th, at most.
+
+    a: arc into h, for GRANDSIB; negative: without.
+    """
+    cdef Places* p = d.p
+    cdef int64_t start = p.childseq[2 * h + side], row = triangle(j), next = triangle(k)
+    cdef const double* seq = d.childseq + start if d.childseq != NULL else NULL
+    cdef const double* more
+    cdef double best = -INFINITY
+    cdef int i
+    if d.grandsib == NULL or a < 0:
+        return most_before(seq, j, k) if seq != NULL else 0.0
+    more = d.grandsib + p.grandsib[a] + start - p.childseq[2 * h]
+    if seq == NULL:
+        return most_before(more, j, k)
+    for i in range(j):
+        best = max(best, seq[row + i] + more[row + i] - seq[next + i] - more[next + i])
+    return best + seq[next + j] + more[next + j]
+
+
+cdef double insertion_of_all(Ascent* s, int h, int side, int arc, int j, int k) noexcept nogil:
+    """The most that this is with GRAND parts and an arc into h that is left; arc: to the child."""
+    cdef Automata* d = &s.d
+    cdef Places* p = d.p
+    cdef int* rows = s.rows + p.offsets[h - 1]
+    cdef int r, a
+    cdef double value, best = -INFINITY
+    for r in range(s.n_rows[h]):
+        a = rows[r]
+        if p.heads[a] != p.modifiers[arc]:
+            value = insertion(d, h, side, a, j, k)
+            if d.grand != NULL:
+                value += d.grand[p.grand[a] + p.rank[arc]]
+            best = max(best, value)
+    return best
+
+
+cdef void rouse(Ascent* s) noexcept nogil:
+    """Children asleep before those that woke are given what they may add there, or wake."""
+    cdef Automata* d = &s.d
+    cdef Places* p = d.p
+    cdef int h, side, a, j, k
+    cdef double more
+    while s.n_woken:
+        s.n_woken -= 1
+        a = s.woken[s.n_woken]
+        h = p.heads[a]
+        side, k = p.modifiers[a] > h, outward(p, a)
+        for j in range(1, k):
+            a = sided_arc(p, h, side, j)
+            if s.awake[a] or d.own[a] == -INFINITY:
+                continue
+            if d.grandsib == NULL:
+                more = insertion(d, h, side, NONE, j, k) - s.adds[a]
+            else:
+                more = insertion_of_all(s, h, side, a, j, k) + d.dn[a]
+            if more > 0.0 and d.own[a] + more <= s.top[p.modifiers[a]]:
+                s.adds[a] += more
+                d.own[a] += more
+                d.dn[a] -= more
+            elif more > 0.0:
+                wake(s, a)
 
 
 cdef void wake_all(Ascent* s, int last) noexcept nogil:
@@ -352,6 +431,7 @@ cdef void choose_all(Ascent* s) noexcept nogil:
             s.top[m] = s.d.own[s.pick[m]]
             s.waits[s.d.p.heads[s.pick[m]]] = True
             wake(s, s.pick[m])
+    rouse(s)
 
 
 cdef void line_up(Ascent* s) noexcept nogil:
@@ -438,6 +518,7 @@ cdef void visit(Ascent* s, int h) noexcept nogil:
     s.idle[h] = h and s.sides[0].count + s.sides[1].count == 0
     if s.loses:
         lose(s)
+    rouse(s)
 
 
 cdef bint drop(Ascent* s, double gap) noexcept nogil:
@@ -487,6 +568,7 @@ cdef void lose(Ascent* s) noexcept nogil:
         if s.d.own[s.pick[m]] == -INFINITY:
             arc = leader(s, m, s.pick[m])
             choose(s, m, arc, s.d.own[arc])
+    rouse(s)
 
 
 cdef void close_paths(Ascent* s) noexcept nogil:
@@ -784,42 +866,17 @@ cdef void resume(Ascent* s, const char* kept) noexcept nogil:
 
 
 cdef void insertions(Automata* d, int h, int a, double* most) noexcept nogil:
-    """What a child of h, by rank, adds to CHILDSEQ and GRANDSIB parts, at most, between two others.
-
-    a: arc into h, for GRANDSIB; else it is negative.
-    """
+    """What each child of h, by rank, adds at most as the outermost; a: as for `insertion`."""
     cdef Places* p = d.p
-    cdef int side, count, i, j, k, step, rank
-    cdef int64_t start, row, next
-    cdef const double* seq
-    cdef const double* more
-    cdef double best, room
+    cdef int side, count, j, rank, step
     for side in range(0 if h else 1, 2):
-        count, start = side_count(p, h, side), p.childseq[2 * h + side]
-        rank, step, row = p.n_left[h] - (0 if side else 1), 1 if side else -1, 0
-        seq = d.childseq + start if d.childseq != NULL else NULL
-        more = NULL
-        if a >= 0:
-            more = d.grandsib + p.grandsib[a] + start - p.childseq[2 * h]
-        if seq == NULL:
-            seq, more = more, NULL
-        if seq == NULL:
-            for j in range(count):
-                most[rank + step * j] = 0.0
-        elif more == NULL:
-            most_between(seq, count, most + rank, step)
-        else:
-            for j in range(1, count + 1):
-                best, next = -INFINITY, row
-                for k in range(j, count + 1):
-                    next += k
-                    room = -INFINITY
-                    for i in range(j):
-                        room = max(room, seq[row + i] + more[row + i]
-                                   - seq[next + i] - more[next + i])
-                    best = max(best, room + seq[next + j] + more[next + j])
-                most[rank + step * (j - 1)] = best
-                row += j
+        count, step = side_count(p, h, side), 1 if side else -1
+        rank = p.n_left[h] - (0 if side else 1)
+        if a < 0 and d.childseq != NULL:
+            most_at_end(d.childseq + p.childseq[2 * h + side], count, most + rank, step)
+            continue
+        for j in range(1, count + 1):
+            most[rank + step * (j - 1)] = insertion(d, h, side, a, j, count + 1)
 
 
 cdef void leave_all(Ascent* s) noexcept nogil:
@@ -841,9 +898,10 @@ cdef void leave_all(Ascent* s) noexcept nogil:
         d.value[h] = 0.0
         kids, count = p.children + p.first[h], p.first[h + 1] - p.first[h]
         if h == 0 or not d.choose:
-            insertions(d, h, -1, most)
+            insertions(d, h, NONE, most)
             for k in range(count):
                 d.dn[kids[k]] = -most[k]
+                s.adds[kids[k]] = most[k]
         else:
             low, high = p.offsets[h - 1], p.offsets[h]
             for k in range(count):
@@ -854,11 +912,13 @@ cdef void leave_all(Ascent* s) noexcept nogil:
                 s.place[p.modifiers[kids[k]]] = 0
             if d.grandsib == NULL:
                 most_of_rows(d.grand + p.grand[low], skip, high - low, count, most)
-                insertions(d, h, -1, ways)
+                insertions(d, h, NONE, ways)
                 for k in range(count):
+                    s.adds[kids[k]] = ways[k]
                     d.dn[kids[k]] = -(most[k] + ways[k]) if most[k] > -INFINITY else 0.0
             else:
                 for k in range(count):
+                    s.adds[kids[k]] = 0.0
                     most[k] = -INFINITY
                 for a in range(low, high):
                     insertions(d, h, a, ways)
@@ -900,9 +960,9 @@ cdef int furnish(Ascent* s) except -1:
     pairs = triangle(width)
     table = pairs * (1 + (rows if s.d.grandsib != NULL else 0))
     s.ints = 2 * p.arcs + 6 * (n + 1)
-    s.room = borrow(((5 * width + 5) * rows + 2 * table + width + n + 1
+    s.room = borrow(((5 * width + 5) * rows + 2 * table + width + n + 1 + p.arcs
                      + 2 * s.widest + 1) * sizeof(double)
-                    + (s.ints + width + 4 * (n + 1)) * sizeof(int)
+                    + (s.ints + p.arcs + width + 4 * (n + 1)) * sizeof(int)
                     + 2 * width + n + 1 + p.arcs, &s.size)
     at = <double*>s.room
     for side in range(2):
@@ -914,7 +974,8 @@ cdef int furnish(Ascent* s) except -1:
     s.F, s.up = at, at + width * rows
     s.W, s.grand, s.change = s.up + rows, <int64_t*>(s.up + 2 * rows), s.up + 3 * rows
     s.top, s.most = s.change + width, s.change + width + n + 1
-    s.pick = <int*>(s.most + 2 * s.widest + 1)
+    s.adds = s.most + 2 * s.widest + 1
+    s.pick = <int*>(s.adds + p.arcs)
     s.rows = s.pick + n + 1
     s.kids = s.rows + p.arcs
     s.n_rows = s.kids + p.arcs
@@ -922,7 +983,8 @@ cdef int furnish(Ascent* s) except -1:
     s.waits = s.n_kids + 2 * (n + 1)
     s.idle = s.waits + n + 1
     s.order = s.idle + n + 1
-    s.scored = s.order + n + 1
+    s.woken, s.n_woken = s.order + n + 1, 0
+    s.scored = s.woken + p.arcs
     s.at = s.scored + n + 1
     s.place = s.at + width
     s.cycle = s.place + n + 1

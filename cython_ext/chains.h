@@ -224,38 +224,35 @@ INLINE void add_rows(const double *x, const double *y, index_t rows, double *to)
         FOR_LANES { to[r + lane] = x[r + lane] + y[r + lane]; }
 }
 
-/* most[step * (j - 1)] = max_{i<j<k} seq[j, i] - seq[k, i] + seq[k, j]: what the j-th child adds
- * between two others. */
-KERNEL void most_between(const double *seq, index_t count, double *most, index_t step)
+/* max_{i<j} seq[j, i] + seq[k, j] - seq[k, i], j < k: what the j-th child adds at most before the
+ * k-th place. */
+INLINE double most_before(const double *seq, index_t j, index_t k)
 {
-    static const double masks[2 * LANES - 1] = {
-        0.0, 0.0, 0.0, 0.0, -INFINITY, -INFINITY, -INFINITY};
-    if (count == 1)
-        most[0] = seq[0] - seq[1] + seq[2];
-    else if (count == 2) {
-        double x = seq[0] - seq[1] + seq[2], y = seq[0] - seq[3] + seq[4];
-        most[0] = x > y ? x : y;
-        x = seq[1] - seq[3], y = seq[2] - seq[4];
-        most[step] = (x > y ? x : y) + seq[5];
-    } else
-        for (index_t j = 1; j <= count; j++) {
-            /* The last group overlaps the one before, or goes on into other rows. */
-            const double *mask = masks + (j < LANES ? LANES - j : 0);
-            double top[LANES];
-            FOR_LANES { top[lane] = -INFINITY; }
-            for (index_t i = 0; i < j; i += LANES) {
-                index_t at = i + LANES <= j || i == 0 ? i : j - LANES;
-                const double *own = seq + before(j) + at;
-                for (index_t k = j + 1; k <= count + 1; k++) {
-                    const double *row = seq + before(k);
-                    FOR_LANES {
-                        double term = own[lane] - row[at + lane] + row[j] + mask[lane];
-                        top[lane] = term > top[lane] ? term : top[lane];
-                    }
-                }
-            }
-            most[step * (j - 1)] = largest(top);
+    const double *own = seq + before(j), *other = seq + before(k);
+    if (j <= LANES) {
+        index_t b = j > 1 ? 1 : 0, c = j > 2 ? 2 : b, d = j > 3 ? 3 : c;
+        double x = own[0] - other[0], y = own[b] - other[b], z = own[c] - other[c],
+               w = own[d] - other[d];
+        x = x > y ? x : y, z = z > w ? z : w;
+        return (x > z ? x : z) + other[j];
+    }
+    double top[LANES];
+    FOR_LANES { top[lane] = -INFINITY; }
+    for (index_t i = 0; i < j; i += LANES) {
+        index_t at = i + LANES <= j ? i : j - LANES;
+        FOR_LANES {
+            double term = own[at + lane] - other[at + lane];
+            top[lane] = term > top[lane] ? term : top[lane];
         }
+    }
+    return largest(top) + other[j];
+}
+
+/* most[step * (j - 1)], of all children of a side: as much before END. */
+KERNEL void most_at_end(const double *seq, index_t count, double *most, index_t step)
+{
+    for (index_t j = 1; j <= count; j++)
+        most[step * (j - 1)] = most_before(seq, j, count + 1);
 }
 
 /* most[k] = max_g grand[g, k], but those where skip[g] = k + 1.  most has room for one more, before
