@@ -45,8 +45,7 @@ to what is known, as a second root, and those which would close a cycle of known
 hold the words to what no tree has, with a dual that falls for ever by less.
 
 If the bounds do not meet in some sweeps, an undecided word gets the best arc, or anything else:
-depth first, both from the multipliers of before, and with all children awake, so that more arcs
-leave.
+depth first, both from the multipliers of before.
 
 With K candidates each way a visit costs O(K^3), less where children sleep.
 
@@ -119,6 +118,7 @@ cdef struct Ascent:
     double cuts                          # that the copies' scores of a tree exceed its own by
     double gap                           # when arcs were last dropped
     double* top                          # (n+1,) the largest `own` into a word
+    double* adds                         # (arcs,) what a child asleep may add to CHILDSEQ parts
     int* pick                            # (n+1,) and its arc
     int* rows                            # (arcs,) by word, those that are left
     int* kids                            # (arcs,) by head and side, outwards, those awake; look_out
@@ -127,7 +127,8 @@ cdef struct Ascent:
     int* n_kids                          # (n+1, 2)
     int* waits                           # (n+1,) automata to be visited
     int* idle                            # (n+1,) those that were visited without children awake
-    size_t ints                          # in these seven
+    int* awake                           # (arcs,)
+    size_t ints                          # in these eight
     bint chooses                         # SCRATCH of an automaton, as all that follows
     bint lone
     int h
@@ -144,10 +145,8 @@ cdef struct Ascent:
     bint loses                           # whether there are any
     bint still                           # a sweep did nothing, nor would another
     int* cycle                           # (n+1,) words
-    char* awake                          # (arcs,)
     int* woken                           # (arcs,) children that woke; `rouse` is to be called
     int n_woken
-    double* adds                         # (arcs,) what a child asleep may add to CHILDSEQ parts
     int* order                           # (n+1,) of visits
     int* scored                          # (n+1,) picks after the last sweep
     bint straight                        # they were a tree
@@ -837,7 +836,7 @@ cdef void decide(Ascent* s, int m, bint chosen) noexcept nogil:
 
 cdef size_t state_bytes(Ascent* s) noexcept nogil:
     cdef size_t arcs = s.d.p.arcs, n = s.d.p.n
-    return (3 * arcs + 2 * n + 4) * sizeof(double) + (s.ints + 1) // 2 * 2 * sizeof(int)
+    return (4 * arcs + 2 * n + 4) * sizeof(double) + (s.ints + 1) // 2 * 2 * sizeof(int)
 
 
 cdef void keep(Ascent* s, char* to) noexcept nogil:
@@ -847,8 +846,8 @@ cdef void keep(Ascent* s, char* to) noexcept nogil:
     memcpy(at, s.d.dn, 3 * arcs * sizeof(double))            # dn, up, own
     at += 3 * arcs
     memcpy(at, s.d.value, (n + 1) * sizeof(double))
-    memcpy(at + n + 1, s.top, (n + 1) * sizeof(double))
-    at += 2 * n + 2
+    memcpy(at + n + 1, s.top, (n + 1 + arcs) * sizeof(double))       # and adds
+    at += 2 * n + 2 + arcs
     at[0], at[1] = s.dual, s.cuts
     memcpy(at + 2, s.pick, s.ints * sizeof(int))
 
@@ -859,8 +858,8 @@ cdef void resume(Ascent* s, const char* kept) noexcept nogil:
     memcpy(s.d.dn, at, 3 * arcs * sizeof(double))
     at += 3 * arcs
     memcpy(s.d.value, at, (n + 1) * sizeof(double))
-    memcpy(s.top, at + n + 1, (n + 1) * sizeof(double))
-    at += 2 * n + 2
+    memcpy(s.top, at + n + 1, (n + 1 + arcs) * sizeof(double))
+    at += 2 * n + 2 + arcs
     s.dual, s.cuts, s.gap = at[0], at[1], INFINITY
     memcpy(s.pick, at + 2, s.ints * sizeof(int))
 
@@ -959,11 +958,11 @@ cdef int furnish(Ascent* s) except -1:
     width, rows = width + 2, padded(rows)
     pairs = triangle(width)
     table = pairs * (1 + (rows if s.d.grandsib != NULL else 0))
-    s.ints = 2 * p.arcs + 6 * (n + 1)
+    s.ints = 3 * p.arcs + 6 * (n + 1)
     s.room = borrow(((5 * width + 5) * rows + 2 * table + width + n + 1 + p.arcs
                      + 2 * s.widest + 1) * sizeof(double)
                     + (s.ints + p.arcs + width + 4 * (n + 1)) * sizeof(int)
-                    + 2 * width + n + 1 + p.arcs, &s.size)
+                    + 2 * width + n + 1, &s.size)
     at = <double*>s.room
     for side in range(2):
         s.sides[side].N, s.sides[side].E = at, at + width * rows
@@ -973,31 +972,31 @@ cdef int furnish(Ascent* s) except -1:
         at = s.sides[side].own_seq + table
     s.F, s.up = at, at + width * rows
     s.W, s.grand, s.change = s.up + rows, <int64_t*>(s.up + 2 * rows), s.up + 3 * rows
-    s.top, s.most = s.change + width, s.change + width + n + 1
-    s.adds = s.most + 2 * s.widest + 1
-    s.pick = <int*>(s.adds + p.arcs)
+    s.top, s.adds = s.change + width, s.change + width + n + 1
+    s.most = s.adds + p.arcs
+    s.pick = <int*>(s.most + 2 * s.widest + 1)
     s.rows = s.pick + n + 1
     s.kids = s.rows + p.arcs
     s.n_rows = s.kids + p.arcs
     s.n_kids = s.n_rows + n + 1
     s.waits = s.n_kids + 2 * (n + 1)
     s.idle = s.waits + n + 1
-    s.order = s.idle + n + 1
+    s.awake = s.idle + n + 1
+    s.order = s.awake + p.arcs
     s.woken, s.n_woken = s.order + n + 1, 0
     s.scored = s.woken + p.arcs
     s.at = s.scored + n + 1
     s.place = s.at + width
     s.cycle = s.place + n + 1
-    s.awake = <char*>(s.cycle + n + 1) + 2 * width
-    s.lost = s.awake + p.arcs
+    s.sides[0].sure = <char*>(s.cycle + n + 1)
+    s.sides[1].sure = s.sides[0].sure + width
+    s.lost = s.sides[1].sure + width
     s.loses = s.straight = False
     s.pick[0] = NONE
     memset(s.lost, 0, n + 1)
     memset(s.place, 0, (n + 1) * sizeof(int))
-    memset(s.awake, 0, p.arcs)
+    memset(s.awake, 0, p.arcs * sizeof(int))
     memset(s.n_kids, 0, 2 * (n + 1) * sizeof(int))
-    for side in range(2):
-        s.sides[side].sure = s.awake - (2 - side) * width
     for h in range(n + 1):
         s.n_rows[h] = s.idle[h] = 0
         for a in range(p.offsets[h - 1] if h else 0, p.offsets[h] if h else 0):
@@ -1068,8 +1067,6 @@ def solve(
         if left is not None:
             for a in range(arcs):
                 left[a] = scores[a] if s.d.own[a] > -INFINITY else -INFINITY
-        if not closed(&s):
-            wake_all(&s, n)
         dual = s.dual
         while done < nodes and dual > -INFINITY:
             # The problem at hand is divided, or is done with: the one that was kept last is next.
