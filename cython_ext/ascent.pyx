@@ -119,7 +119,7 @@ cdef struct Ascent:
     double gap                           # when arcs were last dropped
     double* top                          # (n+1,) the largest `own` into a word
     double* adds                         # (arcs,) what a child asleep may add to CHILDSEQ parts
-    int* pick                            # (n+1,) and its arc
+    int* pick                            # (n+1,) the arc with the largest `own` into a word
     int* rows                            # (arcs,) by word, those that are left
     int* kids                            # (arcs,) by head and side, outwards, those awake; look_out
                                          # takes away those that are no longer left

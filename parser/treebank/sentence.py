@@ -197,8 +197,8 @@ class Sentence:
         n = len(self)
         if self.format == "conllx" and (misc is not None or comments):
             raise ValueError(
-                f"sentence {self.number} of {self.source} is CoNLL-X, which has no MISC "
-                "column and no comments; if the file is CoNLL-U, say format 'conllu'"
+                "CoNLL-X has no MISC column and no comments; "
+                "if the file is CoNLL-U, say format 'conllu'"
             )
         for comment in comments:
             if not comment.startswith("#") or "\n" in comment or "\r" in comment:

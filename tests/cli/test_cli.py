@@ -398,7 +398,7 @@ def test_conllx_in_conllx_out(files):
     assert len(out) > 1000
     fails(
         1,
-        "CoNLL-X, which has no MISC",
+        "CoNLL-X has no MISC",
         *("parse", "m.model", "--format", "conllx", "--confidence"),
         stdin=text,
         cwd=files,

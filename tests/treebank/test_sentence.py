@@ -139,5 +139,5 @@ def test_conllx_has_no_room_for_more(tmp_path, extra):
     path = tmp_path / "a.conllx"
     path.write_text("1\ta\t_\tN\tN\t_\t0\tROOT\t_\t_\n")
     (sentence,) = read(path)
-    with pytest.raises(ValueError, match=r"a\.conllx is CoNLL-X, which has no MISC column"):
+    with pytest.raises(ValueError, match="CoNLL-X has no MISC column"):
         sentence.to_conll(**extra)
