@@ -17,7 +17,8 @@ cdef struct Automata:
     double* V                    # (arcs + n + 1, 2) or above; without a chosen head: at arcs + h
     double* value                # (n+1,) of the automata
     double* B                    # SCRATCH (n+2,)
-    double* matrix               # SCRATCH (n+1, n+1) of own, [head, modifier]; n+2 zeros
+    double* zeros                # (n+2,)
+    double* matrix               # SCRATCH (n+1, n+1) of own, [head, modifier]
     void* scratch                # of the tree
     int* state                   # (n+1,) row of V that is chosen
     int* heads                   # (n+1,) the tree y

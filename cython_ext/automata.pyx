@@ -47,7 +47,7 @@ cdef double chain(Automata* d, int h, int side, int a) noexcept nogil:
     cdef const double* seq = NULL
     cdef const double* gsib = NULL
     cdef const double* grand = NULL
-    cdef const double* zeros = d.matrix + (p.n + 1) * (p.n + 1)
+    cdef const double* zeros = d.zeros
     cdef const double* row
     cdef const double* other
     cdef double* B = d.B
@@ -287,8 +287,9 @@ cdef int build(Automata* d, Layout layout, const double[::1] scores,
     cdef Places* p = &layout.places
     cdef int n = p.n, arcs = p.arcs, rows = arcs + n + 1
     cdef size_t tree = eisner.scratch_bytes(n) if projective else arborescence.scratch_bytes(n)
-    cdef size_t doubles = 3 * arcs + 2 * rows + 3 * n + 5 + (n + 1) * (n + 1) + (tree + 7) // 8
+    cdef size_t doubles = 3 * arcs + 2 * rows + 3 * n + 5
     cdef size_t ints = 3 * (n + 1) + 2 * (n + 2), chars = arcs + 2 * rows + 3 * (n + 1)
+    cdef size_t cleared = (doubles * sizeof(double) + ints * sizeof(int) + chars + 7) // 8 * 8
     memset(d, 0, sizeof(Automata))
     d.p, d.projective, d.single_root = p, projective, single_root
     d.link = checked("arcs", scores, arcs, True)
@@ -296,17 +297,17 @@ cdef int build(Automata* d, Layout layout, const double[::1] scores,
     d.grand = checked("grandparents", grand, p.grand[arcs])
     d.grandsib = checked("grand-siblings", grandsib, p.grandsib[arcs])
     d.choose = d.grand != NULL or d.grandsib != NULL
-    cdef size_t size = doubles * sizeof(double) + ints * sizeof(int) + chars
-    d.room = borrow(size, &d.size)
-    memset(d.room, 0, size)
+    d.room = borrow(cleared + (n + 1) * (n + 1) * sizeof(double) + tree, &d.size)
+    memset(d.room, 0, cleared)
     d.dn = <double*>d.room
     d.up = d.dn + arcs
     d.own = d.up + arcs
     d.V = d.own + arcs
     d.value = d.V + 2 * rows
     d.B = d.value + n + 1
-    d.matrix = d.B + n + 2
-    d.scratch = d.matrix + (n + 1) * (n + 1) + n + 2
+    d.zeros = d.B + n + 2
+    d.matrix = <double*>(<char*>d.room + cleared)
+    d.scratch = d.matrix + (n + 1) * (n + 1)
     d.state = <int*>(d.dn + doubles)
     d.heads = d.state + n + 1
     d.into = d.heads + n + 1
