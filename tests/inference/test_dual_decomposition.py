@@ -225,6 +225,21 @@ def test_a_certificate_can_be_checked_from_its_multipliers():
     assert certified > 50
 
 
+def test_multipliers_that_are_not_asked_for_change_nothing_else():
+    rng = np.random.default_rng(16)
+    without = 0
+    for engine in (DUAL_DECOMPOSITION, DualDecomposition(nodes=0, iterations=5)):
+        for _ in range(20):
+            graph = random_graph(rng, 6, PARTS)
+            asked, other = engine.best(graph, multipliers=True), engine.best(graph)
+            assert other.heads.tolist() == asked.heads.tolist()
+            assert other.certificate == asked.certificate
+            assert other.iterations == asked.iterations
+            assert asked.multipliers.shape == (2, len(graph.scores))
+            without += other.multipliers is None
+    assert 20 <= without < 40
+
+
 def test_automata_that_agree_are_not_solved_again():
     rng = np.random.default_rng(9)
     graph = random_graph(rng, 12, PARTS)

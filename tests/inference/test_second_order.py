@@ -330,7 +330,7 @@ def test_scores_without_a_meaning_are_refused(bad):
         for family in engine.families:
             own = {f: graph.parts[f].copy() for f in engine.families - {"link"}}
             scores = graph.scores.copy()
-            (own[family] if family in own else scores)[-1] = bad
+            own.get(family, scores)[-1] = bad
             for call in (engine.best, engine.expectations):
                 with pytest.raises(ValueError, match="not finite"):
                     call(replace(graph, scores=scores, parts=own))
