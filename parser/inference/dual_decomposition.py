@@ -18,7 +18,8 @@ from parser.inference.integer_program import decide
 PROOF_ITERATIONS = 10  # of `certifies`; where scores moved by a tenth of a margin, enough for most
 NOTHING = np.empty(0, np.float32)
 NO_SCORE = float("-inf")
-PROOF_NODES = 10_000  # of branch and bound, before an integer program
+BOUND_NODES = 400  # of branch and bound, of `bound`, which is to be quick
+PROOF_NODES = 10_000  # before an integer program
 
 
 @dataclass
@@ -62,7 +63,7 @@ class DualDecomposition(Engine):
     split: float = 1.0
     exact: str = "no"
     sweeps: int = 8
-    nodes: int = 400
+    nodes: int = 2000
 
     name = "dual-decomposition"
     families = frozenset({LINK, CHILDSEQ, GRAND, GRANDSIB})
@@ -207,7 +208,7 @@ class DualDecomposition(Engine):
             _, dual, _, _ = ascent.solve(
                 *problem(graph),
                 self.sweeps,
-                min(self.nodes, DualDecomposition.nodes),
+                min(self.nodes, BOUND_NODES),
                 known,
                 self.split,
                 np.empty(graph.n + 1, np.int32),

@@ -36,7 +36,7 @@ from parser.treebank import Sentence
 
 LANGUAGES = ("da", "nl", "pt", "tr", "en", "lines", "la")
 BASE = Settings(projective=False, labelled=False, epochs=10)
-TRAINED = "dual-decomposition:iterations=100"
+TRAINED = "dual-decomposition:iterations=100,nodes=400"  # early weights leave more to decide
 FIRST_ORDER = "arc-factored"
 SECOND_ORDER = {  # with the dynamic program of the same families, over projective trees
     "sibling": (replace(BASE, factors=(LINK, CHILDSEQ), engine=TRAINED), "sibling"),
@@ -54,7 +54,7 @@ DD, DP = "dual decomposition", "projective DP"
 DP_HERE = f"{DP}, same arcs"  # those of dual decomposition; graphs for projective trees have fewer
 SUBGRADIENTS, SWEEPS = "subgradients", "sweeps, subgradients"  # without branch and bound, as Koo's
 ENGINES = {
-    DD: "dual-decomposition:sweeps=8,nodes=400",
+    DD: "dual-decomposition:sweeps=8,nodes=2000",
     SUBGRADIENTS: "dual-decomposition:sweeps=0,nodes=0",
     SWEEPS: "dual-decomposition:nodes=0",
     f"{DD}, exact": "dual-decomposition:exact=yes",
