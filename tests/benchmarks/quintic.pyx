@@ -16,9 +16,9 @@ from libc.string cimport memset
 
 from cython_ext.blocks cimport give_back
 from cython_ext.grandsib cimport (
-    Chart, Counts, Items, Side, advance, attach, begin, between, child, complete, gaps,
-    grandsib_row, prepare, ranges, rank, retreat, share_begin, share_complete, share_rows,
-    span_row, walk,
+    Chart, Counts, Items, Side, advance, attach, begin, between, check, child, complete, gaps,
+    grandsib_row, prepare, ranges, rank, retreat, share_begin, share_complete, share_rows, span_row,
+    walk,
 )
 from cython_ext.layout cimport Layout, Places, triangle
 from cython_ext.semiring cimport LOG, MAX
@@ -116,7 +116,8 @@ def best_tree(Layout layout, const double[::1] scores, const double[::1] childse
     """As in cython_ext.grandsib."""
     cdef Chart chart
     cdef double value
-    prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, MAX, NULL)
+    check(&chart.scores, &layout.places, scores, childseq, grand, grandsib)
+    prepare(&chart, &layout.places, single_root, MAX, NULL)
     chart.siblings = True
     with nogil:
         value = inside(&chart)
@@ -135,7 +136,8 @@ def expectations(Layout layout, const double[::1] scores, const double[::1] chil
     cdef Items expected
     cdef Counts counts
     cdef double log_z
-    prepare(&chart, layout, scores, childseq, grand, grandsib, single_root, LOG, &expected)
+    check(&chart.scores, &layout.places, scores, childseq, grand, grandsib)
+    prepare(&chart, &layout.places, single_root, LOG, &expected)
     counts.link, counts.childseq = &arc_marginals[0], &childseq_marginals[0]
     counts.grandsib = &grandsib_marginals[0]
     counts.grand = &grand_marginals[0] if grand.shape[0] else NULL
