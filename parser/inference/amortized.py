@@ -710,7 +710,6 @@ class Amortized(Engine):
         self.constraints = engine.constraints
         self.amortizer = Amortizer(conditions, epsilon=epsilon, tau=tau, cache=cache, debug=debug)
         self._relaxation = engine if hasattr(engine, "bound") else DUAL_DECOMPOSITION
-        self._by_dual = DUAL in self.amortizer.conditions
 
     @property
     def cache(self) -> Cache:
@@ -758,8 +757,10 @@ class Amortized(Engine):
         fresh: list[Result] = []
         met: list[np.ndarray] = []
 
+        by_dual = above is not None or DUAL in self.amortizer.conditions
+        own = by_dual and self._relaxation is self.engine
+
         def solver() -> Solution:
-            own = self._relaxation is self.engine and (above is not None or self._by_dual)
             result = self._relaxation.best(graph, True) if own else self.engine.best(graph)
             fresh.append(result)
             exact = result.certificate is None or result.certificate.optimal
@@ -824,7 +825,7 @@ class Amortized(Engine):
         if MARGIN in wanted:
             solution = replace(solution, gap=self._gap(graph, heads))
         usable = graph.parts and set(graph.families) <= self._relaxation.families
-        if (bounds or self._by_dual) and len(solution.extra) == 1 and usable:
+        if (bounds or DUAL in wanted) and len(solution.extra) == 1 and usable:
             found = self._relaxation.solve(graph, True)
             if found is not None and found.multipliers is not None:
                 solution = replace(solution, extra=(heads, found.multipliers))
